@@ -1,0 +1,397 @@
+// Package walk finds what an overlay layer changed: it reads the private upper
+// directory beside the live base and yields one entry per path in which the
+// cell's merged view differs from the base (S1, S2).
+//
+// Its laws:
+//   - It works on two descriptors and relative names; the base is only read.
+//   - It reads overlayfs as the kernel does (option userxattr): a character
+//     device 0/0 or a marked empty file is a whiteout, an opaque directory
+//     hides the base's. A layer that uses features we never switch on
+//     (redirect, metacopy) is refused, not guessed at.
+//   - What was copied up and is equal to the base is no entry.
+//   - A removed or hidden directory lists every path below it, so that base
+//     plus entries is exactly the cell's view.
+package walk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/tree"
+	"skep.dev/skep/internal/sys"
+)
+
+// The overlay's own attributes, in the form of option userxattr
+// (Documentation/filesystems/overlayfs.rst).
+const (
+	xattrOpaque   = "user.overlay.opaque"
+	xattrWhiteout = "user.overlay.whiteout"
+	xattrRedirect = "user.overlay.redirect"
+	xattrMetacopy = "user.overlay.metacopy"
+)
+
+// Grant is one writable grant of a cell. The files stay the caller's.
+type Grant struct {
+	Base  *os.File // the host directory; with File set, the directory that holds it
+	Upper *os.File // the overlay's upper directory
+	// File is the name of a grant that is a single file, in Base and Upper
+	// alike; empty for a directory.
+	File string
+	// BaseFile, where File is set and Base is nil, is the file itself.
+	BaseFile *os.File
+	// CompareRoot: whoever made the upper directory gave it the base's mode
+	// and user attributes, so that a difference there is the cell's doing.
+	// Else the root is never an entry.
+	CompareRoot bool
+}
+
+// Layer walks g, which is grant number index, and yields its entries. Progress
+// is called while long contents are hashed; an error of either stops the walk.
+func Layer(ctx context.Context, index int, g Grant, yield func(snapshot.Entry) error, progress func(int64) error) error {
+	w := &walker{ctx: ctx, index: index, g: g, yield: yield, read: tree.Reader{Progress: progress}}
+	if g.File != "" {
+		return w.fileGrant()
+	}
+	if g.CompareRoot {
+		base, _, err := w.read.At(ctx, g.Base, ".")
+		if err != nil {
+			return err
+		}
+		upper, _, err := w.read.At(ctx, g.Upper, ".")
+		if err != nil {
+			return err
+		}
+		if err := w.compare(".", base, upper, 0); err != nil {
+			return err
+		}
+	}
+	return w.run(".")
+}
+
+// task is one directory that is still to be read.
+type task struct {
+	path  string
+	base  bool // a base directory shows through
+	upper bool // the upper directory has it
+	// hidden: a directory above it is opaque, so nothing of the base shows
+	// through here either, whatever its own mark says.
+	hidden bool
+}
+
+type walker struct {
+	ctx   context.Context
+	index int
+	g     Grant
+	yield func(snapshot.Entry) error
+	read  tree.Reader
+	todo  []task
+}
+
+// run reads directories from a stack, each reopened by its path from the root:
+// the depth of a hostile tree then costs no descriptors.
+func (w *walker) run(path string) error {
+	w.todo = []task{{path: path, base: true, upper: true}}
+	for len(w.todo) > 0 {
+		t := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		var err error
+		if t.upper {
+			err = w.both(t)
+		} else {
+			err = w.gone(t.path)
+		}
+		if err != nil {
+			return fmt.Errorf("directory %q: %w", t.path, err)
+		}
+	}
+	return nil
+}
+
+// both reads a directory of the upper tree, beside the base's where that one
+// shows through.
+func (w *walker) both(t task) error {
+	upper, err := sys.OpenDirBeneath(w.g.Upper, t.path)
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	var base *os.File
+	if t.base {
+		base, err = sys.OpenDirBeneath(w.g.Base, t.path)
+		if err != nil && !tree.Missing(err) {
+			return err
+		}
+		if base != nil {
+			defer base.Close()
+		}
+	}
+	opaque, err := w.opaque(upper)
+	if err != nil {
+		return err
+	}
+	if t.hidden && opaque == merges {
+		opaque = hidesBase
+	}
+	names, err := tree.Names(upper)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := w.name(t, name, base, upper, opaque); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	if base == nil || (opaque != hidesBase && !t.hidden) {
+		return nil
+	}
+	return w.hidden(t.path, base, names)
+}
+
+// opacity is what the opaque mark of an upper directory says.
+type opacity uint8
+
+const (
+	merges    opacity = iota // the base's names show through
+	hidesBase                // "y": they do not
+	marksHold                // "x": they do, and whiteouts may be attributes
+)
+
+func (w *walker) opaque(dir *os.File) (opacity, error) {
+	for _, name := range []string{xattrRedirect, xattrMetacopy} {
+		_, found, err := sys.GetXattr(dir, name)
+		if err == nil && found {
+			err = fmt.Errorf("the layer uses %s, which is never switched on", name)
+		}
+		if err != nil {
+			return merges, err
+		}
+	}
+	value, _, err := sys.GetXattr(dir, xattrOpaque)
+	switch {
+	case err != nil:
+		return merges, err
+	case string(value) == "y":
+		return hidesBase, nil
+	case string(value) == "x":
+		return marksHold, nil
+	}
+	return merges, nil
+}
+
+// name handles one name of an upper directory. base is nil where no base
+// directory lies under it; an opaque directory's base is still compared with,
+// since the base's objects are what a merge replaces.
+func (w *walker) name(t task, name string, base, upper *os.File, opaque opacity) error {
+	path := below(t.path, name)
+	if err := snapshot.CheckPath(path); err != nil {
+		return err
+	}
+	st, err := sys.StatAt(upper, name)
+	if err != nil {
+		return err
+	}
+	var before snapshot.State
+	if base != nil {
+		if before, _, err = w.read.At(w.ctx, base, name); err != nil {
+			return err
+		}
+	}
+	whiteout, err := isWhiteout(upper, name, &st, opaque)
+	if err != nil {
+		return err
+	}
+	if whiteout {
+		if before.Type == snapshot.Absent {
+			return nil // it hides what the host has removed itself
+		}
+		if before.Type == snapshot.Dir {
+			w.todo = append(w.todo, task{path: path, base: true})
+		}
+		return w.compare(path, before, snapshot.State{}, 0)
+	}
+	after, _, err := w.read.At(w.ctx, upper, name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case after.Type == snapshot.Dir:
+		w.todo = append(w.todo, task{
+			path: path, base: before.Type == snapshot.Dir, upper: true,
+			hidden: t.hidden || opaque == hidesBase,
+		})
+	case before.Type == snapshot.Dir:
+		w.todo = append(w.todo, task{path: path, base: true})
+	}
+	return w.compare(path, before, after, group(&st))
+}
+
+func below(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// isWhiteout says whether an object of the upper tree stands for "removed".
+func isWhiteout(dir *os.File, name string, st *sys.FileStat, opaque opacity) (bool, error) {
+	switch st.Mode & sys.ModeTypeMask {
+	case sys.ModeChar:
+		return st.Rdev == 0, nil
+	case sys.ModeRegular:
+		if st.Size != 0 || opaque != marksHold {
+			return false, nil
+		}
+		f, err := sys.OpenBeneath(dir, name, os.O_RDONLY, 0)
+		if err != nil {
+			return false, err
+		}
+		defer f.Close()
+		_, found, err := sys.GetXattr(f, xattrWhiteout)
+		return found, err
+	}
+	return false, nil
+}
+
+// group names an inode with several names in the layer; 0 for one name.
+func group(st *sys.FileStat) uint64 {
+	if st.Mode&sys.ModeTypeMask != sys.ModeRegular || st.Nlink < 2 {
+		return 0
+	}
+	return st.Ino
+}
+
+// hidden yields what an opaque directory hides: the base's names that the
+// upper directory (sorted names) has not.
+func (w *walker) hidden(dir string, base *os.File, upper []string) error {
+	names, err := tree.Names(base)
+	if err != nil {
+		return err
+	}
+	i := 0
+	for _, name := range names {
+		for i < len(upper) && upper[i] < name {
+			i++
+		}
+		if i < len(upper) && upper[i] == name {
+			continue
+		}
+		if err := w.removed(dir, name, base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone yields everything in a base directory that the cell no longer sees.
+func (w *walker) gone(path string) error {
+	base, err := sys.OpenDirBeneath(w.g.Base, path)
+	if tree.Missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	names, err := tree.Names(base)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := w.removed(path, name, base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walker) removed(dir, name string, base *os.File) error {
+	path := below(dir, name)
+	if err := snapshot.CheckPath(path); err != nil {
+		return err
+	}
+	before, _, err := w.read.At(w.ctx, base, name)
+	if err != nil || before.Type == snapshot.Absent {
+		return err
+	}
+	if before.Type == snapshot.Dir {
+		w.todo = append(w.todo, task{path: path, base: true})
+	}
+	return w.compare(path, before, snapshot.State{}, 0)
+}
+
+func (w *walker) compare(path string, base, layer snapshot.State, group uint64) error {
+	e := snapshot.Entry{Grant: w.index, Path: path, Base: base, Layer: layer, Group: group}
+	if e.Op() == snapshot.OpNone {
+		return nil
+	}
+	return w.yield(e)
+}
+
+// fileGrant compares the one file of a grant. Anything else in its upper
+// directory is listed and refused: the grant was for the file alone.
+func (w *walker) fileGrant() error {
+	names, err := tree.Names(w.g.Upper)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		st, err := sys.StatAt(w.g.Upper, name)
+		if err != nil {
+			return err
+		}
+		after, _, err := w.read.At(w.ctx, w.g.Upper, name)
+		if err != nil {
+			return err
+		}
+		whiteout, err := isWhiteout(w.g.Upper, name, &st, merges)
+		if err != nil {
+			return err
+		}
+		if whiteout {
+			after = snapshot.State{}
+		}
+		if name != w.g.File {
+			if !whiteout {
+				err = w.yield(snapshot.Entry{Grant: w.index, Path: name, Layer: after, Refused: "outside the granted file"})
+			}
+		} else {
+			var before snapshot.State
+			if before, err = w.baseFile(); err == nil {
+				err = w.compare(".", before, after, 0)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walker) baseFile() (snapshot.State, error) {
+	if w.g.Base != nil {
+		s, _, err := w.read.At(w.ctx, w.g.Base, w.g.File)
+		return s, err
+	}
+	st, err := sys.StatFile(w.g.BaseFile)
+	if err != nil {
+		return snapshot.State{}, err
+	}
+	if tree.TypeOf(&st) != snapshot.File {
+		return snapshot.State{}, errors.New("the granted file is no regular file")
+	}
+	s := tree.Stat(&st)
+	if _, err := w.g.BaseFile.Seek(0, 0); err != nil {
+		if errors.Is(err, syscall.EBADF) {
+			return snapshot.State{}, errors.New("the granted file was opened for its path only")
+		}
+		return snapshot.State{}, err
+	}
+	return s, w.read.File(w.ctx, w.g.BaseFile, &st, &s)
+}
