@@ -1,0 +1,100 @@
+# Skep's one set of verbs. Everything longer than a few lines stands in scripts/.
+#
+#   make run      install what is missing, build, show the main job
+#   make build    the programs, in bin/
+#   make check    format, linters, generated code, the tree's own rules
+#   make test     every test, with the race detector, as root and as nobody special, and the fuzzers
+#   make ci       check, then test, and one closing line
+#   make bench    our figures beside the others', one table
+#   make soak     the long runs
+#   make generate what is generated and committed
+#   make clean    remove bin/ and build/
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.PHONY: run build go warden check test ci bench soak generate clean toolchain need-build
+
+# go.mod names the release that we build with; any Go from 1.21 on fetches it, if it may.
+export GOTOOLCHAIN := auto
+# Confinement must hold on every thread, which cgo's threads would escape.
+export CGO_ENABLED := 0
+
+BIN := bin
+# The stamp of the version needs git to trust the folder, which it does not in another user's clone.
+VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
+
+# The warden is the one program that is not Go: static, and with every wall that the compiler has.
+CC ?= gcc
+WARDEN_CFLAGS := -std=gnu11 -O2 -g -Wall -Wextra -Werror -Wformat=2 -Wshadow -Wvla -Wstrict-prototypes \
+	-fPIE -fstack-protector-strong -fstack-clash-protection -fno-strict-aliasing -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+WARDEN_LDFLAGS := -static-pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,separate-code
+WARDEN_SOURCES := $(wildcard warden/*.c)
+
+build: go warden
+
+go: toolchain
+	@mkdir -p $(BIN)
+	@if compgen -G 'cmd/*/*.go' >/dev/null; then go build -trimpath -buildvcs=$(VCS) -o $(BIN)/ ./cmd/...; \
+	else echo "make build: no program stands in cmd/ yet"; fi
+
+warden: $(if $(WARDEN_SOURCES),$(BIN)/skep-warden)
+
+$(BIN)/skep-warden: $(WARDEN_SOURCES) $(wildcard warden/*.h) Makefile | need-build
+	@mkdir -p $(BIN)
+	$(CC) $(WARDEN_CFLAGS) $(WARDEN_LDFLAGS) -o $@ $(WARDEN_SOURCES)
+
+run: toolchain
+	@scripts/install-missing build run
+	@$(MAKE) --no-print-directory build
+	@scripts/system-user
+	@scripts/demo
+
+check: toolchain build/tools/.built
+	@scripts/check
+
+test: toolchain
+	@scripts/install-missing build run test
+	@$(MAKE) --no-print-directory build
+	@scripts/test
+
+# Both halves run, so that one failure does not hide the other; the closing line is always the last.
+ci: toolchain
+	@rm -rf build/check.failed
+	@$(MAKE) --no-print-directory check || { mkdir -p build; touch build/check.failed; }
+	@$(MAKE) --no-print-directory test || { test ! -e build/check.failed || echo "make ci: make check failed too, see above"; exit 1; }
+	@if [ -e build/check.failed ]; then echo "make ci: every test passed, but make check failed, see above"; exit 1; fi
+
+bench: toolchain
+	@if [ ! -d tests/bench ]; then echo "make bench: there is no benchmark yet (tests/bench)"; exit 1; fi
+	@scripts/install-missing build run bench
+	@$(MAKE) --no-print-directory build
+	@scripts/system-user
+	go run ./tests/bench
+
+soak: toolchain
+	@if [ ! -d tests/soak ]; then echo "make soak: there is no long run yet (tests/soak)"; exit 1; fi
+	@scripts/install-missing build run
+	@$(MAKE) --no-print-directory build
+	@scripts/system-user
+	go run ./tests/soak
+
+generate: toolchain build/tools/.built
+	@scripts/generate .
+	go test -count=1 ./tests/structure -update
+
+# Linters and generators are a module of their own, built only when something needs them; minutes the first time.
+build/tools/.built: tools/go.mod tools/go.sum
+	@mkdir -p build/tools
+	@echo "building the linters and generators of tools/go.mod (minutes, the first time)"
+	cd tools && go build -o ../build/tools/ tool
+	@touch $@
+
+clean:
+	rm -rf bin build
+
+toolchain:
+	@scripts/toolchain
+
+need-build:
+	@scripts/install-missing build
