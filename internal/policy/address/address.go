@@ -1,0 +1,113 @@
+// Package address classifies IP addresses: table S of special-purpose ranges and
+// table F, the floor (boundary.md, B104 to B106).
+//
+// Its laws:
+//   - An IPv4-mapped address is judged as the IPv4 address inside; a NAT64 or
+//     6to4 address is judged by its own range and by the IPv4 address inside.
+//   - The tables only say what an address is. What follows is policy's word.
+//   - An invalid address is special and on the floor: it must never be dialed.
+package address
+
+import (
+	"net/netip"
+	"strings"
+)
+
+const special = `0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
+192.0.2.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+::/128 ::1/128 64:ff9b::/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 5f00::/16
+fc00::/7 fe80::/10 fec0::/10 ff00::/8`
+
+// The floor: metadata services of clouds, forms that hide another address, and
+// the host's own loopback, which is an interface of the host like any other.
+const floor = `169.254.169.254/32 169.254.170.2/32 168.63.129.16/32 100.100.100.200/32 fd00:ec2::254/128
+::/96 192.88.99.0/24 100:0:0:1::/64 127.0.0.0/8 ::1/128`
+
+// Tables holds both tables, parsed. Its zero value treats every address as
+// special and on the floor.
+type Tables struct {
+	special, floor []netip.Prefix
+}
+
+// New parses the tables; they are constants, so it cannot fail.
+func New() Tables {
+	return Tables{special: parse(special), floor: parse(floor)}
+}
+
+// Special is the range of table S that holds a, after removing an IPv4-mapped
+// prefix. ok is false for an ordinary public address.
+func (t Tables) Special(a netip.Addr) (in netip.Prefix, ok bool) {
+	if len(t.special) == 0 || !a.IsValid() {
+		return netip.Prefix{}, true
+	}
+	return find(t.special, a)
+}
+
+// Floor reports whether a, or the IPv4 address inside it, is one of table F.
+func (t Tables) Floor(a netip.Addr) bool {
+	if len(t.floor) == 0 || !a.IsValid() {
+		return true
+	}
+	if _, on := find(t.floor, a); on {
+		return true
+	}
+	inside, ok := Inside(a)
+	return ok && t.Floor(inside)
+}
+
+// WithinSpecial is the one S range that holds the whole of p. A prefix that is
+// not within one admits no special address (B106).
+func (t Tables) WithinSpecial(p netip.Prefix) (netip.Prefix, bool) {
+	p = Unmap(p)
+	for _, s := range t.special {
+		if s.Bits() <= p.Bits() && s.Contains(p.Addr()) {
+			return s, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// Inside is the IPv4 address that a translation prefix would reach: NAT64
+// (RFC 6052, the well-known and the local /48 prefix) and 6to4 (RFC 3056).
+func Inside(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is6() || a.Is4In6() {
+		return netip.Addr{}, false
+	}
+	b := a.As16()
+	switch {
+	case b[0] == 0 && b[1] == 0x64 && b[2] == 0xff && b[3] == 0x9b && b[4] == 0 && b[5] == 1:
+		// A /48 prefix puts the address around the byte u (RFC 6052, 2.2).
+		return netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}), true
+	case b[0] == 0 && b[1] == 0x64 && b[2] == 0xff && b[3] == 0x9b:
+		return netip.AddrFrom4([4]byte(b[12:])), true
+	case b[0] == 0x20 && b[1] == 0x02:
+		return netip.AddrFrom4([4]byte(b[2:6])), true
+	}
+	return netip.Addr{}, false
+}
+
+// Unmap turns a prefix of IPv4-mapped addresses into the IPv4 prefix.
+func Unmap(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).Masked()
+	}
+	return p.Masked()
+}
+
+func find(table []netip.Prefix, a netip.Addr) (netip.Prefix, bool) {
+	a = a.Unmap().WithZone("")
+	for _, p := range table {
+		if p.Contains(a) {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func parse(words string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, w := range strings.Fields(words) {
+		out = append(out, netip.MustParsePrefix(w))
+	}
+	return out
+}

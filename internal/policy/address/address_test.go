@@ -1,0 +1,90 @@
+package address
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Both ends of every range are in it, in every spelling (BX-7).
+func TestBX7EveryRangeInEverySpelling(t *testing.T) {
+	tables := New()
+	if len(tables.special) != 28 {
+		t.Fatalf("table S has %d ranges, boundary.md has 28", len(tables.special))
+	}
+	for _, p := range tables.special {
+		for _, a := range []netip.Addr{p.Addr(), last(p)} {
+			if _, ok := tables.Special(a); !ok {
+				t.Errorf("%s of %s is not special", a, p)
+			}
+			if a.Is4() {
+				mapped := netip.AddrFrom16(a.As16())
+				if _, ok := tables.Special(mapped); !mapped.Is4In6() || !ok {
+					t.Errorf("%s is not special", mapped)
+				}
+			}
+		}
+	}
+	for _, s := range []string{
+		"169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "64:ff9b:1:a9fe:a9:fe00::",
+		"::a9fe:a9fe", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "192.88.99.1", "100:0:0:1::5", "127.9.9.9", "::1",
+	} {
+		if !tables.Floor(netip.MustParseAddr(s)) {
+			t.Errorf("%s must be on the floor", s)
+		}
+	}
+}
+
+func TestPublicAddressesAreOrdinary(t *testing.T) {
+	tables := New()
+	for _, s := range strings.Fields("1.1.1.1 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 172.15.255.255 172.32.0.0 198.17.0.1 223.255.255.255 2606:4700::1 2001:200::1 fbff::1") {
+		a := netip.MustParseAddr(s)
+		if p, ok := tables.Special(a); ok || tables.Floor(a) {
+			t.Errorf("%s is in %s or on the floor", s, p)
+		}
+	}
+}
+
+func TestZeroTablesAndZeroAddressAreRefused(t *testing.T) {
+	if _, ok := (Tables{}).Special(netip.MustParseAddr("1.1.1.1")); !ok || !(Tables{}).Floor(netip.MustParseAddr("1.1.1.1")) {
+		t.Error("zero tables must call everything special")
+	}
+	if _, ok := New().Special(netip.Addr{}); !ok || !New().Floor(netip.Addr{}) {
+		t.Error("the zero address must be special")
+	}
+}
+
+func TestWithinSpecial(t *testing.T) {
+	tables := New()
+	for s, want := range map[string]bool{
+		"10.1.0.0/16": true, "10.0.0.0/8": true, "10.0.0.0/7": false, "0.0.0.0/0": false, "::/0": false,
+		"::ffff:10.0.0.0/104": true, "fd00::/8": true, "192.168.1.4/32": true, "1.1.1.0/24": false,
+	} {
+		if _, ok := tables.WithinSpecial(netip.MustParsePrefix(s)); ok != want {
+			t.Errorf("%s within one range: %v, want %v", s, ok, want)
+		}
+	}
+}
+
+// An address that hides a floor address is on the floor, whatever surrounds it.
+func TestHiddenAddressesAreJudged(t *testing.T) {
+	tables := New()
+	rapid.Check(t, func(t *rapid.T) {
+		b := [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bytes"))
+		copy(b[:], []byte{0x20, 0x02, 169, 254, 169, 254})
+		if !tables.Floor(netip.AddrFrom16(b)) {
+			t.Fatalf("%s hides the metadata address", netip.AddrFrom16(b))
+		}
+	})
+}
+
+func last(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

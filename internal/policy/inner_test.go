@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"net/netip"
+	"testing"
+
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/right"
+)
+
+func TestInspect(t *testing.T) {
+	p := setting(t)
+	p.Rules = append(p.Rules,
+		Rule{ID: "off", Name: "off.test", Ports: ports(t, "443"), TCP: true, Inner: InnerOff},
+		Rule{ID: "tls", Name: "tls.test", Ports: ports(t, "22,80"), TCP: true, Inner: InnerTLS},
+		Rule{ID: "http", Name: "http.test", Ports: ports(t, "8080"), TCP: true, HTTP: true},
+		Rule{ID: "lit", IP: netip.MustParseAddr("1.1.1.1"), Ports: ports(t, "853"), TCP: true, Inner: InnerTLS})
+	for _, c := range []struct {
+		dest string
+		port uint16
+		want Want
+	}{
+		{"ok.test", 443, WantFirst}, {"ok.test", 80, WantHTTP}, {"off.test", 443, WantNothing}, {"tls.test", 80, WantFirst},
+		{"http.test", 8080, WantHTTP}, {"127.0.0.1", 7, WantNothing}, {"1.1.1.1", 853, WantFirst},
+	} {
+		if got := Inspect(out(c.dest, c.port), p); got != c.want {
+			t.Errorf("%s:%d: %d, want %d", c.dest, c.port, got, c.want)
+		}
+	}
+}
+
+// BX-10, BX-12, BX-13 as decisions.
+func TestDecideInner(t *testing.T) {
+	p := setting(t)
+	p.Rules = append(p.Rules, Rule{ID: "tls", Name: "tls.test", Ports: ports(t, "443"), TCP: true, Inner: InnerTLS})
+	for _, c := range []struct {
+		dest  string
+		port  uint16
+		inner flow.Inner
+		want  flow.Reason
+	}{
+		{"ok.test", 443, flow.Inner{Protocol: flow.TLS, Name: "ok.test"}, flow.None},
+		{"ok.test", 443, flow.Inner{Protocol: flow.TLS, Name: "evil.test"}, flow.TLSNameMismatch},
+		{"ok.test", 443, flow.Inner{Protocol: flow.TLS}, flow.TLSNameMissing},
+		{"ok.test", 443, flow.Inner{Protocol: flow.Opaque}, flow.None},
+		{"tls.test", 443, flow.Inner{Protocol: flow.Opaque}, flow.TLSRequired},
+		{"ok.test", 443, flow.Inner{}, flow.TLSRequired},
+		{"ok.test", 80, flow.Inner{Protocol: flow.HTTP, Name: "ok.test"}, flow.None},
+		{"ok.test", 80, flow.Inner{Protocol: flow.HTTP, Name: "evil.test"}, flow.HTTPHostMismatch},
+		{"ok.test", 80, flow.Inner{Protocol: flow.Opaque}, flow.HTTPRequired},
+		{"ok.test", 80, flow.Inner{Protocol: flow.TLS, Name: "ok.test"}, flow.HTTPRequired},
+		{"no.test", 443, flow.Inner{Protocol: flow.TLS, Name: "no.test"}, flow.NotOnAllowlist},
+	} {
+		q := out(c.dest, c.port)
+		q.Inner = c.inner
+		if v := DecideInner(q, p); v.Reason != c.want || v.Allowed() != (c.want == flow.None) {
+			t.Errorf("%s:%d %+v: %+v, want %s", c.dest, c.port, c.inner, v, c.want)
+		}
+	}
+}
+
+func TestResolveAndLiterals(t *testing.T) {
+	p := setting(t)
+	if got := Resolve(out("ok.test", 443), p); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	if got := Resolve(out("a.s.test", 443), p); got != nil {
+		t.Errorf("%v", got)
+	}
+	n := 0
+	Literals(p, func(_ netip.Prefix, _ flow.Transport, _ right.Ports) { n++ })
+	if n != 2 {
+		t.Errorf("%d literals", n)
+	}
+}

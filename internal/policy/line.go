@@ -1,0 +1,27 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"skep.dev/skep/internal/flow"
+)
+
+// allowLine is the narrowest line under `net:` that would allow the request
+// (B89). Every part is normalised, so it is safe to print and to paste.
+func allowLine(q flow.Request) string {
+	var fields []string
+	if q.Name != "" {
+		fields = append(fields, "name: "+q.Name)
+	} else {
+		fields = append(fields, fmt.Sprintf("ip: %q", q.Addr.String()))
+	}
+	// 443 is what a rule without ports means (B86).
+	if q.Port != 443 {
+		fields = append(fields, fmt.Sprintf("ports: [%d]", q.Port))
+	}
+	if q.Transport == flow.UDP {
+		fields = append(fields, "transports: [udp]")
+	}
+	return "- {" + strings.Join(fields, ", ") + "}"
+}

@@ -1,0 +1,144 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/policy/address"
+	"skep.dev/skep/internal/right"
+)
+
+// Keep reports whether an address to which an allowed name resolved may be
+// dialed (B102): it is public, or the deciding rule's resolve lists it, or a
+// literal rule or resolved_addresses admits it for that port; never what the
+// ceiling denies or the floor holds.
+func Keep(q flow.Request, p Policy, a netip.Addr) bool {
+	a = a.Unmap()
+	t := address.New()
+	if !a.IsValid() || a.Zone() != "" || p.deniedAddress(a, q.Transport, q.Port) || p.ceilingFloor(t, a, q.Port) {
+		return false
+	}
+	if !p.keeps(t, p.Rules, p.Resolved, q, a) {
+		return false
+	}
+	return !p.Ceiling.Limits || p.keeps(t, p.Ceiling.Allow, p.Ceiling.Resolved, q, a)
+}
+
+// keeps judges one address under one of the two policies. The address hidden in
+// a NAT64 or 6to4 address must be kept, too.
+func (p Policy) keeps(t address.Tables, rules []Rule, resolved []Range, q flow.Request, a netip.Addr) bool {
+	if inside, hides := address.Inside(a); hides && !p.keeps(t, rules, resolved, q, inside) {
+		return false
+	}
+	if _, isSpecial := t.Special(a); !isSpecial {
+		return true
+	}
+	for _, g := range resolved {
+		if g.covers(a, q.Port) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(rules, func(r Rule) bool {
+		if !r.carries(q.Transport) || !r.Ports.Has(q.Port) {
+			return false
+		}
+		return r.literal(a, t) || r.names(q, t) && r.resolvesTo(a)
+	})
+}
+
+// Resolve is what the rules say that a name resolves to; nil means: ask. All
+// rules for the exact name, port and transport add up.
+func Resolve(q flow.Request, p Policy) []netip.Addr {
+	var out []netip.Addr
+	for _, r := range p.Rules {
+		if r.Name == q.Name && r.carries(q.Transport) && r.Ports.Has(q.Port) {
+			out = append(out, r.Resolve...)
+		}
+	}
+	return out
+}
+
+// Ports is what the early gate admits for a name over a transport: every port
+// that Decide would allow (B14). The box decides each flow again.
+func Ports(host string, t flow.Transport, p Policy) right.Ports {
+	q := flow.Request{Cell: "-", Direction: flow.Out, Wire: flow.Native, Transport: t, Name: host, Count: 1}
+	var edges []right.PortRange
+	add := func(ports right.Ports) { edges = append(edges, ports...) }
+	if Dispatch(q) == RowModel {
+		add(right.Ports{{First: 80, Last: 80}})
+	}
+	for _, rules := range [][]Rule{p.Rules, p.Ceiling.Allow, p.Ceiling.Deny} {
+		for _, r := range rules {
+			add(r.Ports)
+		}
+	}
+	return allowedWithin(q, p, edges)
+}
+
+// allowedWithin cuts the ports at the edges of all ranges; between two edges
+// every port has the same verdict, so one of them decides for all.
+func allowedWithin(q flow.Request, p Policy, ranges []right.PortRange) right.Ports {
+	var cuts []uint32
+	for _, r := range ranges {
+		cuts = append(cuts, uint32(r.First), uint32(r.Last)+1)
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var out right.Ports
+	for i := range len(cuts) - 1 {
+		q.Port = uint16(cuts[i])
+		if !Decide(q, p).Allowed() {
+			continue
+		}
+		part := right.PortRange{First: q.Port, Last: uint16(cuts[i+1] - 1)}
+		if n := len(out); n > 0 && uint32(out[n-1].Last)+1 == cuts[i] {
+			out[n-1].Last = part.Last
+			continue
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+// Literals is what the early gate admits for addresses from the start: each ip
+// and cidr rule with its ports (B14). It may admit more than Decide, never less.
+func Literals(p Policy, visit func(dst netip.Prefix, t flow.Transport, ports right.Ports)) {
+	for _, r := range p.Rules {
+		dst := r.CIDR
+		if r.IP.IsValid() {
+			dst = netip.PrefixFrom(r.IP, r.IP.BitLen())
+		}
+		if !dst.IsValid() {
+			continue
+		}
+		if r.TCP {
+			visit(dst, flow.TCP, r.Ports)
+		}
+		if r.UDP {
+			visit(dst, flow.UDP, r.Ports)
+		}
+	}
+}
+
+func (p Policy) deniedAddress(a netip.Addr, t flow.Transport, port uint16) bool {
+	return slices.ContainsFunc(p.Ceiling.Deny, func(r Rule) bool {
+		match := r.IP.IsValid() && r.IP == a || r.CIDR.IsValid() && r.CIDR.Contains(a)
+		return match && r.forbids(t, port)
+	})
+}
+
+// ceilingFloor reports whether the floor stands between the cell and a; false
+// for the invalid address of a request by name.
+func (p Policy) ceilingFloor(t address.Tables, a netip.Addr, port uint16) bool {
+	if !a.IsValid() || p.Ceiling.NoFloor {
+		return false
+	}
+	for _, g := range p.Ceiling.Open {
+		if g.covers(a, port) {
+			return false
+		}
+	}
+	inside, hides := address.Inside(a)
+	return t.Floor(a) || slices.Contains(p.Ceiling.Own, a) || hides && slices.Contains(p.Ceiling.Own, inside)
+}
