@@ -1,0 +1,69 @@
+package profile
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"skep.dev/skep/internal/strict"
+)
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+
+func (r parser) env(n *strict.Node) {
+	f, ok := r.Fields(n, "env", `env: {pass: [LANG], set: {CI: "1"}}`, []string{"pass", "set"})
+	if !ok {
+		return
+	}
+	if v, ok := f["pass"]; ok {
+		for _, item := range r.Strs(v, "env.pass", "[LANG, TERM]") {
+			if r.envName(item.Pos, item.Text) {
+				r.p.Env.Pass = append(r.p.Env.Pass, item.Text)
+			}
+		}
+		slices.Sort(r.p.Env.Pass)
+	}
+	if v, ok := f["set"]; ok {
+		r.envSet(v)
+	}
+}
+
+func (r parser) envSet(n *strict.Node) {
+	if n.Kind != strict.Map {
+		r.Fields(n, "env.set", `{CI: "1"}`, nil) // says what is wrong
+		return
+	}
+	r.p.Env.Set = map[string]string{}
+	for _, f := range n.Fields {
+		value, ok := f.Value.Text, f.Value.Kind == strict.String
+		if !ok {
+			value, ok = r.Str(f.Value, "env.set."+f.Key, `"1"`)
+		}
+		switch {
+		case !r.envName(f.At, f.Key) || !ok:
+		case strings.ContainsRune(value, 0):
+			r.Fault(f.Value, "a variable cannot hold a NUL byte", "remove it")
+		case slices.Contains(r.p.Env.Pass, f.Key):
+			r.Add(f.At, f.Key, f.Key+" is both passed and set", "keep one")
+		default:
+			r.p.Env.Set[f.Key] = value
+		}
+	}
+}
+
+// envName refuses what Skep sets itself: a profile that could set them would
+// contradict the home, or fake the control socket (L8c, L23).
+func (r parser) envName(at strict.Pos, s string) bool {
+	switch {
+	case !envName.MatchString(s):
+		r.Add(at, s, fmt.Sprintf("%q is not the name of a variable", s), "use letters, digits and _")
+	case s == "HOME":
+		r.Add(at, s, "HOME is the cell's own", "home: NAME keeps one across runs")
+	case strings.HasPrefix(s, "SKEP_"):
+		r.Add(at, s, "names that begin with SKEP_ are Skep's own", "choose another name")
+	default:
+		return true
+	}
+	return false
+}

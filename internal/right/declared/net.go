@@ -1,0 +1,258 @@
+package declared
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/strict"
+)
+
+// NetRule is one rule of a `net:` list and where it stands.
+type NetRule struct {
+	right.Net
+	ID     string // the rule's own `id`, or ""
+	File   string
+	Line   int
+	Column int
+}
+
+// Defaults are what absent ports and transports mean in a form (B86).
+type Defaults struct {
+	Ports      right.Ports
+	Transports right.Transports
+}
+
+// NetKeys are the keys of a rule, for the published schema too.
+func NetKeys() []string {
+	return []string{"name", "suffix", "ip", "cidr", "depth", "ports", "transports", "id", "inner", "http",
+		"resolve", "ask", "hold", "methods", "paths", "encoded_slash", "correlate"}
+}
+
+// laterNetKeys wait for the boundary issue.
+func laterNetKeys() []string {
+	return []string{"ask", "hold", "methods", "paths", "encoded_slash", "correlate"}
+}
+
+const netExample = "- {name: proxy.golang.org}"
+
+// MaxRules bounds a list (B150).
+const MaxRules = 1000
+
+// Nets reads a list of rules. Rules with a fault are left out of the result.
+func Nets(r *strict.Report, n *strict.Node, what string, d Defaults) []NetRule {
+	var out []NetRule
+	ids := map[string]int{}
+	items := r.Items(n, what, netExample)
+	if len(items) > MaxRules {
+		r.Fault(n, fmt.Sprintf("%s has %d rules", what, len(items)), fmt.Sprintf("at most %d are read", MaxRules))
+		return nil
+	}
+	for _, item := range items {
+		rule, ok := net(r, item, what, d)
+		if !ok {
+			continue
+		}
+		if line, twice := ids[rule.ID]; twice && rule.ID != "" {
+			r.Fault(item, fmt.Sprintf("id %q is used twice", rule.ID), fmt.Sprintf("line %d has it; choose another", line))
+			continue
+		}
+		ids[rule.ID] = rule.Line
+		out = append(out, rule)
+	}
+	return out
+}
+
+// net reads one rule. It goes on after a fault, to find them all.
+func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule, bool) {
+	before := r.Len()
+	f, ok := r.Fields(item, "a rule of "+what, netExample, NetKeys())
+	if !ok {
+		return NetRule{}, false
+	}
+	rule := NetRule{File: r.File(), Line: item.Line, Column: item.Column}
+	for _, key := range laterNetKeys() {
+		if v, ok := f[key]; ok {
+			r.Unsupported(v.Pos, v.Text, key+" of a net rule")
+		}
+	}
+	rule.Dest = dest(r, item, f)
+	rule.Ports, rule.Transports = d.Ports, d.Transports
+	if v, ok := f["ports"]; ok {
+		rule.Ports = Ports(r, v)
+	}
+	if v, ok := f["transports"]; ok {
+		rule.Transports = transports(r, v)
+	}
+	if v, ok := f["id"]; ok {
+		rule.ID, _ = r.Str(v, "id", "go-proxy")
+	}
+	if v, ok := f["http"]; ok {
+		rule.HTTP, _ = r.Flag(v, "http")
+	}
+	if v, ok := f["inner"]; ok {
+		if word, ok := r.OneOf(v, "inner", "check", "tls", "off"); ok {
+			rule.Inner, _ = right.ParseInner(word)
+		}
+	}
+	if v, ok := f["resolve"]; ok {
+		rule.Resolve = resolve(r, v)
+	}
+	if r.Len() > before {
+		return NetRule{}, false
+	}
+	checked, err := right.NewNet(rule.Net)
+	if err != nil {
+		r.Fault(item, err.Error(), "correct the rule")
+		return NetRule{}, false
+	}
+	rule.Net = checked
+	return rule, true
+}
+
+// dest takes the one of name, suffix, ip and cidr, with depth.
+func dest(r *strict.Report, item *strict.Node, f map[string]*strict.Node) right.Dest {
+	var d right.Dest
+	first := ""
+	for _, form := range []struct {
+		key, example string
+		parse        func(string) (right.Dest, error)
+	}{
+		{"name", "proxy.golang.org", right.ParseDestName},
+		{"suffix", `"*.example.org"`, right.ParseDestSuffix},
+		{"ip", "10.0.1.50", right.ParseDestIP},
+		{"cidr", "10.0.0.0/8", right.ParseDestCIDR},
+	} {
+		v, ok := f[form.key]
+		if !ok {
+			continue
+		}
+		if first != "" {
+			r.Fault(v, fmt.Sprintf("a rule has both %s and %s", first, form.key), "write two rules")
+			continue
+		}
+		first = form.key
+		s, ok := r.Str(v, form.key, form.example)
+		if !ok {
+			continue
+		}
+		parsed, err := form.parse(s)
+		if err != nil {
+			r.Fault(v, err.Error(), "for example "+form.key+": "+form.example)
+			continue
+		}
+		d = parsed
+	}
+	if first == "" {
+		r.Add(item.Pos, "", "a rule names none of name, suffix, ip, cidr", "add one, for example name: proxy.golang.org")
+	}
+	if v, ok := f["depth"]; ok {
+		depth, ok := r.Count(v, "depth", "1")
+		switch {
+		case ok && depth > right.MaxDepth:
+			r.Fault(v, fmt.Sprintf("depth cannot be %d", depth), fmt.Sprintf("at most %d; leave it out for every depth", right.MaxDepth))
+		case ok && d.Kind != right.Suffix && d.Kind != right.NoDest:
+			r.Fault(v, "depth needs a suffix", `write suffix: "*.example.org", or remove depth`)
+		case ok:
+			d.Depth = int(depth)
+		}
+	}
+	return d
+}
+
+// Ports reads [443, 8000-8010].
+func Ports(r *strict.Report, n *strict.Node) right.Ports {
+	const example = "[443, 8000-8010]"
+	var ranges []right.PortRange
+	for _, item := range r.Items(n, "ports", example) {
+		if item.Quoted || item.Kind != strict.Int && item.Kind != strict.String {
+			r.Fault(item, "a port must be a number or a range a-b, without quotes", "for example "+example)
+			continue
+		}
+		pr, err := right.ParsePortRange(item.Text)
+		if err != nil {
+			r.Fault(item, err.Error(), "for example "+example)
+			continue
+		}
+		ranges = append(ranges, pr)
+	}
+	ps, err := right.NewPorts(ranges...)
+	if err != nil {
+		r.Fault(n, err.Error(), "for example "+example)
+	}
+	return ps
+}
+
+// transports takes tcp; udp comes with the boundary issue.
+func transports(r *strict.Report, n *strict.Node) right.Transports {
+	var words []string
+	for _, item := range r.Strs(n, "transports", "[tcp]") {
+		if word, ok := r.OneOf(item, "a transport", "tcp", "udp"); ok {
+			if word == "udp" {
+				r.Unsupported(item.Pos, item.Text, "transport udp")
+			}
+			words = append(words, word)
+		}
+	}
+	t, _ := right.ParseTransports(words) // Strs has refused repeats
+	return t
+}
+
+func resolve(r *strict.Report, n *strict.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, item := range r.Items(n, "resolve", "[10.0.1.50]") {
+		a, err := netip.ParseAddr(item.Text)
+		if err != nil || a.Zone() != "" {
+			r.Fault(item, "resolve lists addresses, not "+strconv.Quote(item.Text), "for example [10.0.1.50]")
+			continue
+		}
+		out = append(out, a.Unmap())
+	}
+	return out
+}
+
+// Range is an address range with ports, of `resolved_addresses` and `open`.
+type Range struct {
+	Prefix netip.Prefix
+	Ports  right.Ports
+	Line   int
+}
+
+// Ranges reads a list of {cidr, ports}. With special, each must lie inside one
+// range of table S (B85).
+func Ranges(r *strict.Report, n *strict.Node, what string, absent right.Ports, special bool) []Range {
+	const example = "- {cidr: 10.0.0.0/8, ports: [5432]}"
+	var out []Range
+	for _, item := range r.Items(n, what, example) {
+		f, ok := r.Fields(item, "an entry of "+what, example, []string{"cidr", "ports"})
+		if !ok {
+			continue
+		}
+		v, ok := f["cidr"]
+		if !ok {
+			r.Add(item.Pos, "", "an entry of "+what+" has no cidr", example)
+			continue
+		}
+		s, ok := r.Str(v, "cidr", "10.0.0.0/8")
+		if !ok {
+			continue
+		}
+		p, err := right.ParseCIDR(s)
+		if err != nil {
+			r.Fault(v, err.Error(), "for example "+example)
+			continue
+		}
+		if special && !right.InOneSpecial(p) {
+			r.Fault(v, fmt.Sprintf("%s is not inside one special-purpose range", p),
+				"public addresses need no entry; name a private range such as 10.0.0.0/8")
+			continue
+		}
+		entry := Range{Prefix: p, Ports: absent, Line: item.Line}
+		if v, ok := f["ports"]; ok {
+			entry.Ports = Ports(r, v)
+		}
+		out = append(out, entry)
+	}
+	return out
+}

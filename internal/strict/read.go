@@ -1,0 +1,122 @@
+package strict
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// MaxBytes bounds a file (B150: a bundle is at most 256 KiB), maxDepth its
+// nesting: our deepest file has five levels.
+const (
+	MaxBytes = 256 << 10
+	maxDepth = 16
+)
+
+// Read parses src. The node is nil for an empty document and whenever the
+// text is not YAML at all; the report then says so. file only names it.
+func Read(file string, src []byte) (*Node, *Report) {
+	r := &Report{file: file}
+	if len(src) > MaxBytes {
+		r.Add(Pos{}, "", fmt.Sprintf("the file has %d bytes", len(src)),
+			fmt.Sprintf("at most %d are read", MaxBytes))
+		return nil, r
+	}
+	if !utf8.Valid(src) {
+		r.lines = strings.Split(string(src), "\n")
+		at := invalidAt(r.lines)
+		r.Add(at, "", "the file is not valid UTF-8", "save it as UTF-8")
+		return nil, r
+	}
+	r.lines = strings.Split(strings.ReplaceAll(string(src), "\r\n", "\n"), "\n")
+	// Line ends and tabs are normal; anything else below space can hide text
+	// from whoever reads the file in a terminal.
+	for i, line := range r.lines {
+		for col, c := range []rune(line) {
+			if (c < ' ' && c != '\t') || c == 0x7f || c == 0xfeff && (i > 0 || col > 0) {
+				r.Add(Pos{i + 1, col + 1}, string(c), "control character in the file", "remove it")
+			}
+		}
+	}
+	if len(r.faults) > 0 {
+		return nil, r
+	}
+	file1, err := parse(strings.Join(r.lines, "\n"))
+	if err != nil {
+		r.syntax(err)
+		return nil, r
+	}
+	docs := bodies(file1)
+	if len(docs) == 0 {
+		return nil, r
+	}
+	if len(docs) > 1 {
+		at := position(docs[1].GetToken())
+		r.Add(at, docs[1].GetToken().Value, "a second document begins here", "keep one document and remove ---")
+	}
+	return r.convert(docs[0], 0), r
+}
+
+// parse turns a panic of the library into an error: what is parsed may come
+// from a cell.
+func parse(text string) (f *ast.File, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("cannot be read as YAML: %v", p)
+		}
+	}()
+	return parser.ParseBytes([]byte(text), 0, parser.AllowDuplicateMapKey())
+}
+
+// bodies are the documents that hold something.
+func bodies(f *ast.File) []ast.Node {
+	var out []ast.Node
+	for _, d := range f.Docs {
+		if d.Body == nil {
+			continue
+		}
+		if _, comment := d.Body.(*ast.CommentGroupNode); comment {
+			continue
+		}
+		out = append(out, d.Body)
+	}
+	return out
+}
+
+func (r *Report) syntax(err error) {
+	var y yaml.Error
+	if !errors.As(err, &y) || y.GetToken() == nil {
+		message, _, _ := strings.Cut(err.Error(), "\n")
+		r.Add(Pos{}, "", message, "check the file with a YAML editor")
+		return
+	}
+	t := y.GetToken()
+	r.Add(position(t), strings.TrimSpace(t.Value), y.GetMessage(), "correct the YAML here")
+}
+
+// position is total: the library leaves tokens and positions out at times.
+func position(t *token.Token) Pos {
+	if t == nil || t.Position == nil {
+		return Pos{1, 1}
+	}
+	return Pos{max(1, t.Position.Line), max(1, t.Position.Column)}
+}
+
+func invalidAt(lines []string) Pos {
+	for i, line := range lines {
+		for col := 1; len(line) > 0; col++ {
+			c, n := utf8.DecodeRuneInString(line)
+			if c == utf8.RuneError && n == 1 {
+				return Pos{i + 1, col}
+			}
+			line = line[n:]
+		}
+	}
+	return Pos{}
+}
