@@ -10,8 +10,8 @@ import (
 )
 
 // MaxPassedFDs bounds the descriptors in one message. The kernel's own bound
-// is SCM_MAX_FD (253, unix(7)); nothing here needs more than a few.
-const MaxPassedFDs = 16
+// is SCM_MAX_FD (253, unix(7)); the build of a cell with many grants comes near it.
+const MaxPassedFDs = 250
 
 // ErrTruncated says that a message, or the descriptors beside it, did not fit
 // what the receiver offered. The descriptors that did arrive are closed.

@@ -1,0 +1,175 @@
+// Package cell is the contract of a confined process tree, whatever confines it.
+//
+// Its laws:
+//   - A driver gets descriptors and values, never a path of the host to open.
+//   - Start either returns a running cell or undoes everything and says why.
+//   - A cell ends exactly once: Done is closed after the last process is gone,
+//     and only then does Result say how.
+//   - A driver records nothing and decides nothing; the daemon does (cell.md).
+package cell
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// Spec is everything that a cell is made of. The files in it stay the caller's;
+// a driver duplicates what it keeps.
+type Spec struct {
+	ID       string
+	Hostname string
+	Argv     []string
+	Env      []string // NAME=value, complete
+	Dir      string   // working directory, in the cell
+	Path     string   // PATH for a name without a slash
+	Terminal *Size    // nil: three pipes
+
+	Grants []Grant
+	// Narrow are rules below a grant, in the order of the path plan (L8, L8b).
+	Narrow []Narrow
+	// Files are generated for the cell (L16a, L13b), by their path in it.
+	Files []File
+	// Home and Tmp are directories of the layer, mounted at HomePath and /tmp.
+	Home, Tmp *os.File
+	HomePath  string
+	ShmSize   int64 // bytes of /dev/shm
+
+	Limits Limits
+
+	Stdio   *os.File // stream socket of the attached client, or nil
+	Box     *os.File // the warden's end of its socket to the box
+	Control *os.File // listening unix socket at RUN/cells/ID/w
+	Log     *os.File // the bounded log (L18b)
+}
+
+// Size is a terminal's, in characters.
+type Size struct{ Rows, Columns uint16 }
+
+// Grant is one path of the host that the cell sees at the same path.
+type Grant struct {
+	Path     string
+	Object   *os.File // O_PATH, opened by the caller of the run
+	Dir      bool
+	Writable bool
+	// Upper and Work are the layer of a writable directory.
+	Upper, Work *os.File
+}
+
+// NarrowKind is what a rule below a grant does.
+type NarrowKind int
+
+// The kinds of a narrower rule.
+const (
+	ReadOnly   NarrowKind = iota + 1 // writable above, read-only here
+	Hidden                           // not there
+	MountPoint                       // a directory that must not be renamed away
+)
+
+// Narrow is one rule below a grant. A path that does not exist is skipped: the
+// difference judges it again.
+type Narrow struct {
+	Path string
+	Kind NarrowKind
+}
+
+// File is a generated, read-only file. A path below /proc covers what is there.
+type File struct {
+	Path    string
+	Content []byte
+}
+
+// Limits are what the kernel is to enforce; 0 is none.
+type Limits struct {
+	Memory   int64 // bytes
+	Pids     int64
+	MilliCPU int64
+}
+
+// Enforced says which limits hold.
+type Enforced struct{ Memory, Pids, CPU bool }
+
+// Event is what happens to a running cell.
+type Event struct {
+	Kind EventKind
+	Text string
+}
+
+// EventKind is the kind of an Event.
+type EventKind int
+
+// The kinds of an event.
+const (
+	Attached EventKind = iota + 1 // a client is connected
+	Detached                      // the client has gone
+)
+
+// Result is how a cell ended.
+type Result struct {
+	// ExitCode is the agent's, 0..255 or 128+signal; 126 and 127 if it was not
+	// executable or not found; 125 if the cell failed.
+	ExitCode int
+	// Failed is not nil if the cell ended because a part of it did.
+	Failed error
+	Usage  Usage
+}
+
+// Usage is what the kernel counted.
+type Usage struct {
+	MemoryPeak int64 // bytes
+	OOMKills   int64
+	CPU        time.Duration
+}
+
+// Running is one cell.
+type Running interface {
+	// Signal asks PID 1 to pass the signal on to the agent's process group.
+	Signal(number int) error
+	// Kill ends every process of the cell at once.
+	Kill() error
+	// Attach hands over a client's stream socket; a client that was there is left.
+	Attach(client *os.File) error
+	// Events delivers until the cell is done.
+	Events() <-chan Event
+	// Done is closed when every process of the cell is gone.
+	Done() <-chan struct{}
+	// Result is valid after Done.
+	Result() Result
+	// Enforced says which of the limits hold.
+	Enforced() Enforced
+}
+
+// Driver builds cells.
+type Driver interface {
+	// Start returns after the agent's exec, or with an error that names the step.
+	Start(ctx context.Context, spec *Spec) (Running, error)
+	// Box starts a boundary process; daemon and warden are its descriptors, model may be nil.
+	// The returned channel is closed when the process has gone.
+	Box(ctx context.Context, daemon, warden, model *os.File) (Process, error)
+	// Layer starts a process that serves layers on conn (S12a).
+	Layer(ctx context.Context, conn *os.File, grants []LayerGrant) (Process, error)
+	// Features says what this host offers.
+	Features(ctx context.Context) (Features, error)
+	// Close ends the driver, never a cell.
+	Close() error
+}
+
+// LayerGrant is one writable grant for a layer process.
+type LayerGrant struct {
+	Base, Upper *os.File
+	File        string // the one name of a grant that is a file
+}
+
+// Process is a helper program of a cell.
+type Process interface {
+	Pid() int
+	Kill() error
+	Done() <-chan struct{}
+}
+
+// Features are what the driver found on this host.
+type Features struct {
+	Capable bool // an id range and idmapped mounts
+	Limits  Enforced
+	AgentID uint32 // the agent's numeric id in a cell
+}

@@ -1,0 +1,193 @@
+// Package proto is the closed set of requests to the cell builder: the only
+// package that skepd and skep-worker share.
+//
+// Its laws:
+//   - A request that is not in this file is refused, never ignored; so is an
+//     unknown field, a missing descriptor, or one too many (L6).
+//   - Nothing here names a path of the host: what the cell gets from it comes
+//     as a descriptor that the caller opened with its own rights (L6b). The
+//     paths in a Step are paths of the cell.
+//   - No request carries a host id: ids come from the worker's own knowledge
+//     of the user that it works for (L6a).
+//
+// One message over a seqpacket socket is one request or reply. Its body stands in
+// a sealed memory file, the first descriptor, since an agent's arguments may be
+// larger than a socket's buffer.
+package proto
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Version is spoken by both sides, or the connection ends.
+const Version = 1
+
+// Bounds of a request.
+const (
+	MaxBody  = 4 << 20 // bytes of a body
+	MaxSteps = 4096
+	MaxArgs  = 4096
+)
+
+// Header is the message itself.
+type Header struct {
+	Version int    `json:"v"`
+	ID      uint64 `json:"id"`
+}
+
+// Request is one of its fields.
+type Request struct {
+	Build *Build `json:"build,omitempty"`
+	Box   *Box   `json:"box,omitempty"`
+	Layer *Layer `json:"layer,omitempty"`
+	Close *Close `json:"close,omitempty"`
+	Probe *Probe `json:"probe,omitempty"`
+}
+
+// Build asks for a cell. Its descriptors, in this order: control, box,
+// listening and log sockets and files of the warden; stdio if Stdio; then the
+// ones that steps name by index.
+type Build struct {
+	Cell     string   `json:"cell"`
+	Hostname string   `json:"hostname"`
+	Argv     []string `json:"argv"`
+	Env      []string `json:"env"`
+	Dir      string   `json:"dir"`
+	Path     string   `json:"path"`
+	Terminal *Size    `json:"terminal,omitempty"`
+	Stdio    bool     `json:"stdio,omitempty"`
+	Steps    []Step   `json:"steps"`
+	Limits   Limits   `json:"limits"`
+}
+
+// Size is a terminal's, in characters.
+type Size struct {
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"columns"`
+}
+
+// Limits are the amounts that the kernel is to enforce; 0 is no limit.
+type Limits struct {
+	Memory   int64 `json:"memory,omitempty"`    // bytes
+	Pids     int64 `json:"pids,omitempty"`      // processes and threads
+	MilliCPU int64 `json:"milli_cpu,omitempty"` // thousandths of a processor
+}
+
+// Op is what a step does.
+type Op string
+
+// The operations of a step.
+const (
+	OpDir      Op = "dir"      // make a directory of the skeleton
+	OpFile     Op = "file"     // make a file of the skeleton with Data
+	OpSymlink  Op = "symlink"  // make a link of the skeleton to Target
+	OpBind     Op = "bind"     // mount descriptor FD
+	OpOverlay  Op = "overlay"  // mount an overlay of descriptors FD (base), FD+1 (upper), FD+2 (work)
+	OpTmpfs    Op = "tmpfs"    // mount a tmpfs of Size bytes
+	OpHide     Op = "hide"     // cover a path with nothing
+	OpSelf     Op = "self"     // mount a path of the cell onto itself
+	OpProcFile Op = "procfile" // cover a file of /proc with the cell's file Target
+)
+
+// Step is one part of the cell's tree, in the order in which it is built.
+type Step struct {
+	Op       Op     `json:"op"`
+	Path     string `json:"path"`
+	Mode     uint32 `json:"mode,omitempty"`
+	FD       int    `json:"fd,omitempty"`
+	Data     []byte `json:"data,omitempty"`
+	Target   string `json:"target,omitempty"`
+	Size     uint64 `json:"size,omitempty"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+	Optional bool   `json:"optional,omitempty"`
+	NoExec   bool   `json:"no_exec,omitempty"`
+	File     bool   `json:"file,omitempty"`
+	Writable bool   `json:"writable,omitempty"`
+	// Private says that FD lies in the daemon's own layer, not in a grant of the caller.
+	Private bool `json:"private,omitempty"`
+}
+
+// Box asks for a boundary process. Its descriptors: the connection to skepd,
+// the socket to the warden, and with Model the connection to skep-model.
+type Box struct {
+	Model bool `json:"model,omitempty"`
+}
+
+// Layer asks for a process that walks and removes layers (S12a). Its
+// descriptors: the connection to it, then a base and an upper directory per grant.
+type Layer struct {
+	Grants []LayerGrant `json:"grants"`
+}
+
+// LayerGrant says what stands at its pair of descriptors.
+type LayerGrant struct {
+	File string `json:"file,omitempty"` // the one name of a grant that is a file
+}
+
+// Close asks to remove what the worker keeps for a cell that has ended: its cgroups.
+type Close struct {
+	Cell string `json:"cell"`
+}
+
+// Probe asks what this worker can do here.
+type Probe struct{}
+
+// Reply answers the request of the same id. Pid and a pidfd, the second
+// descriptor, are there for Build, Box and Layer.
+type Reply struct {
+	Error    string    `json:"error,omitempty"`
+	Pid      int       `json:"pid,omitempty"`
+	Limits   *Enforced `json:"limits,omitempty"`
+	Usage    *Usage    `json:"usage,omitempty"`
+	Features *Features `json:"features,omitempty"`
+}
+
+// Enforced says which limits hold in the cell that was built.
+type Enforced struct {
+	Memory bool `json:"memory"`
+	Pids   bool `json:"pids"`
+	CPU    bool `json:"cpu"`
+}
+
+// Usage is what the kernel counted when a cell was closed.
+type Usage struct {
+	MemoryPeak int64 `json:"memory_peak,omitempty"` // bytes
+	OOMKills   int64 `json:"oom_kills,omitempty"`
+	PidsMax    int64 `json:"pids_max,omitempty"` // refused forks
+	CPUNanos   int64 `json:"cpu_nanos,omitempty"`
+}
+
+// Features are what the worker found on this host.
+type Features struct {
+	Capable bool     `json:"capable"` // an id range and idmapped mounts
+	Limits  Enforced `json:"limits"`
+	AgentID uint32   `json:"agent_id"` // the agent's id in a cell
+}
+
+// Encode returns the canonical body of a request or reply.
+func Encode(v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode worker message: %w", err)
+	}
+	if len(body) > MaxBody {
+		return nil, fmt.Errorf("encode worker message: %d bytes are more than %d", len(body), MaxBody)
+	}
+	return body, nil
+}
+
+// Decode reads one body strictly: an unknown field or trailing bytes are errors.
+func Decode(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("decode worker message: %w", err)
+	}
+	if d.More() {
+		return errors.New("decode worker message: bytes after its end")
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+)
+
+// The box's listeners, above the ephemeral range (B10), and the early gate's log group.
+const (
+	portTCP  = 65001
+	portDNS  = 65053
+	logGroup = 1
+
+	// The kernel itemises this many refusals a second; the counter has them all (B17).
+	loggedPerSecond = 200
+	loggedBurst     = 50
+
+	protoTCP, protoUDP  = 6, 17
+	tcpReset            = 1 // NFT_REJECT_TCP_RST
+	icmpxUnreachable    = 2 // NFT_REJECT_ICMPX_UNREACH
+	icmpxPort           = 1 // NFT_REJECT_ICMPX_PORT_UNREACH
+	priorityBeforeNAT   = -110
+	nfIPv4, nfIPv6      = 2, 10
+	logKeyGroup         = 1 << 1
+	logKeyPrefix        = 1 << 2
+	logKeySnaplen       = 1 << 3
+	logKeyQueue         = 1 << 4
+	conntrackSeenBefore = expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
+)
+
+func resolverIPv4() netip.Addr { return netip.MustParseAddr("100.127.255.253") }
+func resolverIPv6() netip.Addr { return netip.MustParseAddr("100::ffff:ffff:ffff:fffd") }
+
+// ruleset is the table "skep" as one netfilter transaction. The library is used
+// as an encoder: its messages are caught on their way to a kernel that is not there.
+func ruleset() (table, error) {
+	var caught []netlink.Message
+	errCaught := errors.New("caught")
+	conn, err := nftables.New(nftables.WithTestDial(func(m []netlink.Message) ([]netlink.Message, error) {
+		caught = append(caught, m...)
+		return nil, errCaught
+	}))
+	if err != nil {
+		return table{}, err
+	}
+	if err := build(conn); err != nil {
+		return table{}, err
+	}
+	if err := conn.Flush(); err != nil && len(caught) == 0 {
+		return table{}, fmt.Errorf("encode the rules: %w", err)
+	}
+	messages := make([]message, 0, len(caught))
+	for _, m := range caught {
+		messages = append(messages, message{uint16(m.Header.Type), uint16(m.Header.Flags) &^ (nlmRequest | nlmAck), m.Data})
+	}
+	// The last message ends the batch; acknowledgements come for what is inside.
+	return encode(len(messages)-1, messages...), nil
+}
+
+func build(c *nftables.Conn) error {
+	table := c.AddTable(&nftables.Table{Name: "skep", Family: nftables.TableFamilyINet})
+	c.AddObj(&nftables.NamedObj{Table: table, Name: "refused", Type: nftables.ObjTypeCounter, Obj: &expr.Counter{}})
+	sets := map[string]*nftables.Set{}
+	for i, s := range []struct {
+		name    string
+		address nftables.SetDatatype
+	}{{"tcp4", nftables.TypeIPAddr}, {"tcp6", nftables.TypeIP6Addr}, {"udp4", nftables.TypeIPAddr}, {"udp6", nftables.TypeIP6Addr}} {
+		set := &nftables.Set{
+			Table: table, Name: s.name, ID: uint32(i + 1), Interval: true, Concatenation: true,
+			KeyType: nftables.MustConcatSetType(s.address, nftables.TypeInetService),
+		}
+		if err := c.AddSet(set, nil); err != nil {
+			return err
+		}
+		sets[s.name] = set
+	}
+	gate(c, table, sets)
+	redirect(c, table)
+	return nil
+}
+
+// gate is the early gate of B13; the first match wins.
+func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set) {
+	priority := nftables.ChainPriority(priorityBeforeNAT)
+	chain := c.AddChain(&nftables.Chain{
+		Name: "gate", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookOutput, Priority: &priority,
+	})
+	rule := func(parts ...[]expr.Any) {
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: join(parts...)})
+	}
+	accept := verdict(expr.VerdictAccept)
+
+	// The reset of a refused connection passes this chain too, towards a cell address.
+	rule(to4(netip.MustParsePrefix("127.0.0.0/8")), accept)
+	rule(to4(netip.PrefixFrom(cellIPv4(), 32)), accept)
+	rule(to6(netip.IPv6Loopback()), accept)
+	rule(to6(cellIPv6()), accept)
+	rule(seenBefore(), accept)
+	rule(l4(protoUDP), port(53), accept)
+	rule(to4(netip.PrefixFrom(resolverIPv4(), 32)), l4(protoTCP), port(53), accept)
+	rule(to6(resolverIPv6()), l4(protoTCP), port(53), accept)
+
+	rule(family(nfIPv4), l4(protoTCP), listed(sets["tcp4"], 16, 4), accept)
+	rule(family(nfIPv6), l4(protoTCP), listed(sets["tcp6"], 24, 16), accept)
+	rule(family(nfIPv4), l4(protoUDP), listed(sets["udp4"], 16, 4), accept)
+	rule(family(nfIPv6), l4(protoUDP), listed(sets["udp6"], 24, 16), accept)
+
+	rule([]expr.Any{&expr.Objref{Type: int(nftables.ObjTypeCounter), Name: "refused"}})
+	rule(l4(protoTCP), logged("skep:tcp"))
+	rule(l4(protoUDP), logged("skep:udp"))
+	rule(notL4(protoTCP), notL4(protoUDP), logged("skep:other"))
+	rule(l4(protoTCP), []expr.Any{&expr.Reject{Type: tcpReset}})
+	rule([]expr.Any{&expr.Reject{Type: icmpxUnreachable, Code: icmpxPort}})
+}
+
+// redirect sends what the gate let pass to the box (B12).
+func redirect(c *nftables.Conn, table *nftables.Table) {
+	priority := *nftables.ChainPriorityNATDest
+	chain := c.AddChain(&nftables.Chain{
+		Name: "redirect", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookOutput, Priority: &priority,
+	})
+	rule := func(parts ...[]expr.Any) {
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: join(parts...)})
+	}
+	stay := verdict(expr.VerdictAccept)
+	rule(to4(netip.MustParsePrefix("127.0.0.0/8")), stay)
+	rule(to4(netip.PrefixFrom(cellIPv4(), 32)), stay)
+	rule(to6(netip.IPv6Loopback()), stay)
+	rule(to6(cellIPv6()), stay)
+	rule(l4(protoUDP), port(53), into(portDNS))
+	rule(to4(netip.PrefixFrom(resolverIPv4(), 32)), l4(protoTCP), port(53), into(portDNS))
+	rule(to6(resolverIPv6()), l4(protoTCP), port(53), into(portDNS))
+	rule(l4(protoTCP), into(portTCP))
+}
+
+func join(parts ...[]expr.Any) []expr.Any {
+	var all []expr.Any
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
+
+func meta(key expr.MetaKey, op expr.CmpOp, value byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: 1},
+		&expr.Cmp{Op: op, Register: 1, Data: []byte{value}},
+	}
+}
+
+func family(nf byte) []expr.Any   { return meta(expr.MetaKeyNFPROTO, expr.CmpOpEq, nf) }
+func l4(proto byte) []expr.Any    { return meta(expr.MetaKeyL4PROTO, expr.CmpOpEq, proto) }
+func notL4(proto byte) []expr.Any { return meta(expr.MetaKeyL4PROTO, expr.CmpOpNeq, proto) }
+
+func seenBefore() []expr.Any {
+	mask := binaryutil.NativeEndian.PutUint32(conntrackSeenBefore)
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}
+
+// Offsets of the destination address in the IPv4 and IPv6 headers.
+func to4(p netip.Prefix) []expr.Any {
+	mask := make([]byte, 4)
+	for i := 0; i < p.Bits(); i++ {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return append(family(nfIPv4),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Masked().Addr().AsSlice()})
+}
+
+func to6(a netip.Addr) []expr.Any {
+	return append(family(nfIPv6),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 24, Len: 16},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: a.AsSlice()})
+}
+
+func port(p uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(p)},
+	}
+}
+
+// listed looks (destination address, destination port) up in a set. Registers
+// are counted in units of four bytes from 8 (NFT_REG32_00), as concatenations need.
+func listed(set *nftables.Set, offset, size uint32) []expr.Any {
+	const reg32 = 8
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+		&expr.Payload{DestRegister: reg32 + size/4, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Lookup{SourceRegister: reg32, SetName: set.Name, SetID: set.ID},
+	}
+}
+
+func logged(prefix string) []expr.Any {
+	return []expr.Any{
+		&expr.Limit{Type: expr.LimitTypePkts, Rate: loggedPerSecond, Unit: expr.LimitTimeSecond, Burst: loggedBurst},
+		&expr.Log{
+			Key:   logKeyGroup | logKeyPrefix | logKeySnaplen | logKeyQueue,
+			Group: logGroup, Snaplen: logCopyRange, QThreshold: 1, Data: []byte(prefix),
+		},
+	}
+}
+
+func into(p uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(p)},
+		&expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1},
+	}
+}

@@ -1,0 +1,155 @@
+/*
+ * main.c: the resident parent. It waits for requests of the worker on descriptor 3, clones one warden for each,
+ * writes its id maps, and answers with a pidfd. It is single-threaded, holds no state of any cell, and outlives none
+ * of the worker's connections: when descriptor 3 closes it ends, and the wardens live on.
+ */
+#include "warden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct cell cell;
+static int message_fds[MAX_FDS];
+
+static pid_t clone_into(uint64_t flags, int *pidfd)
+{
+    struct clone_args a = {.flags = flags | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)pidfd, .exit_signal = SIGCHLD};
+    return (pid_t)syscall(SYS_clone3, &a, sizeof a);
+}
+
+static bool write_map(pid_t pid, const char *file, const char *text)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
+    int f = open(path, O_WRONLY | O_CLOEXEC);
+    if (f < 0)
+        return false;
+    ssize_t n = write(f, text, strlen(text));
+    int error = errno;
+    close(f);
+    errno = error;
+    return n == (ssize_t)strlen(text);
+}
+
+static bool write_maps(pid_t pid, const struct request *r)
+{
+    char uid[64], gid[64];
+    snprintf(uid, sizeof uid, "%u %u 1", r->uid_in, r->uid_out);
+    snprintf(gid, sizeof gid, "%u %u 1", r->gid_in, r->gid_out);
+    return write_map(pid, "setgroups", "deny") && write_map(pid, "gid_map", gid) && write_map(pid, "uid_map", uid);
+}
+
+/* take sorts the descriptors of a request into the cell. */
+static bool take(const struct request *r, int *fds, unsigned n)
+{
+    unsigned fixed = 5 + r->ncgroup + (r->flags & HAS_STDIO ? 1 : 0);
+    if (r->magic != WARDEN_MAGIC || r->version != WARDEN_VERSION || (r->flags & ~(uint32_t)HAS_STDIO) ||
+        r->ncgroup > MAX_CGROUPS || r->nfds != n || n < fixed)
+        return false;
+    cell = (struct cell){.req = *r, .control = fds[1], .box = fds[2], .listening = fds[3], .log = fds[4]};
+    cell.stdio = cell.master = cell.slave = cell.listener = cell.nft = cell.pid1 = -1;
+    unsigned at = 5;
+    for (unsigned i = 0; i < r->ncgroup; i++)
+        cell.cgroups[i] = fds[at++];
+    if (r->flags & HAS_STDIO)
+        cell.stdio = fds[at++];
+    while (at < n)
+        cell.fds[cell.nfds++] = fds[at++];
+    return true;
+}
+
+/* become_warden runs in the clone, in the cell's outer namespaces, once the maps are there. */
+static _Noreturn void become_warden(int spec_fd, int go)
+{
+    char byte;
+    failure_sink = (struct failure_sink){cell.control, false};
+    prctl(PR_SET_NAME, "skep-warden");
+    if (read(go, &byte, 1) != 1)
+        _exit(125);
+    close(go);
+    must(setresgid(cell.req.gid_in, cell.req.gid_in, cell.req.gid_in), "take the group of", "the cell");
+    must(setresuid(cell.req.uid_in, cell.req.uid_in, cell.req.uid_in), "take the id of", "the cell");
+    /* The id map is written through /proc/self, which belongs to root while a process is not dumpable. */
+    must(prctl(PR_SET_DUMPABLE, 1), "open /proc/self to its owner", "");
+    cell.spec = spec_map(spec_fd, cell.req.spec_len);
+    log_open(cell.log);
+    net_build(&cell);
+    mounts_build(&cell);
+    serve_cell(&cell);
+}
+
+static void answer_worker(int error, pid_t pid, int pidfd)
+{
+    struct reply a = {.magic = WARDEN_MAGIC, .error = error, .pid = (uint32_t)pid};
+    if (!send_fds(3, &a, sizeof a, &pidfd, pidfd >= 0 ? 1 : 0))
+        _exit(1);
+    if (pidfd >= 0)
+        close(pidfd);
+}
+
+static void build(const struct request *r, unsigned n)
+{
+    int go[2], pidfd = -1;
+    if (!take(r, message_fds, n)) {
+        answer_worker(EBADMSG, 0, -1);
+        return;
+    }
+    if (pipe2(go, O_CLOEXEC) < 0) {
+        answer_worker(errno, 0, -1);
+        return;
+    }
+    pid_t pid = clone_into(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS, &pidfd);
+    if (pid < 0) {
+        answer_worker(errno, 0, -1);
+    } else if (pid == 0) {
+        close(3);
+        close(go[1]);
+        become_warden(message_fds[0], go[0]);
+    } else if (!write_maps(pid, r) || write(go[1], "g", 1) != 1) {
+        int error = errno;
+        kill(pid, SIGKILL);
+        answer_worker(error, 0, -1);
+        close(pidfd);
+    } else {
+        answer_worker(0, pid, pidfd);
+    }
+    close(go[0]);
+    close(go[1]);
+}
+
+int main(void)
+{
+    /* Children are reaped by the kernel; a cell's end is known by its pidfd and its event. */
+    signal(SIGCHLD, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_NAME, "skep-warden");
+    if (getuid() == 0)
+        setgroups(0, NULL);
+    umask(0);
+    for (;;) {
+        struct request r;
+        unsigned n = MAX_FDS;
+        ssize_t got = receive_fds(3, &r, sizeof r, message_fds, &n);
+        if (got == 0)
+            return 0;
+        if (got < 0 && errno != EMSGSIZE)
+            return 1;
+        if (got != sizeof r)
+            answer_worker(EBADMSG, 0, -1);
+        else
+            build(&r, n);
+        close_all(message_fds, n);
+    }
+}

@@ -1,0 +1,354 @@
+/* mounts.c: the cell's tree (L8): a tmpfs skeleton, the grants, and what stands in their way.
+ *
+ * Order, and why: every descriptor is found again first, because the skeleton is then mounted over a directory of
+ * the host's tree; the skeleton's own files come before the mounts, as the worker ordered them; /proc is mounted
+ * by PID 1, in its own namespace, before the old root goes (the kernel wants a whole /proc still in view). */
+#include "warden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int open_beneath(int dir, const char *path, int flags)
+{
+    while (*path == '/')
+        path++;
+    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, dir, *path ? path : ".", &how, sizeof how);
+}
+
+/* find_again opens, in this mount namespace, the object of a descriptor that was opened in the host's: the kernel
+ * mounts only what is in one's own namespace. The path is the kernel's own name of the descriptor, and only the very
+ * same object is accepted; if it was renamed or replaced meanwhile, the cell is not built. */
+static int find_again(int fd)
+{
+    char link[64], path[4096];
+    struct stat before, now;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    must(n, "name the descriptor of", link);
+    path[n] = 0;
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    int again = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    must(again, "find again", path);
+    must(fstat(fd, &before), "look at", path);
+    must(fstat(again, &now), "look at", path);
+    if (before.st_dev != now.st_dev || before.st_ino != now.st_ino) {
+        errno = ESTALE;
+        fail("it was replaced meanwhile:", path);
+    }
+    return again;
+}
+
+static void make_parents(int root, const char *path)
+{
+    char part[4096];
+    size_t n = strlen(path);
+    if (n >= sizeof part) {
+        errno = ENAMETOOLONG;
+        fail("make", path);
+    }
+    for (size_t i = 1; i < n; i++)
+        if (path[i] == '/') {
+            memcpy(part, path, i);
+            part[i] = 0;
+            if (mkdirat(root, part + 1, 0755) < 0 && errno != EEXIST)
+                fail("make", part);
+        }
+}
+
+static void attributes(int mount, uint32_t flags, const char *path)
+{
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_NOSUID};
+    if (!(flags & REC_DEVICES))
+        a.attr_set |= MOUNT_ATTR_NODEV;
+    if (flags & REC_READONLY)
+        a.attr_set |= MOUNT_ATTR_RDONLY;
+    if (flags & REC_NOEXEC)
+        a.attr_set |= MOUNT_ATTR_NOEXEC;
+    must(mount_setattr(mount, "", AT_EMPTY_PATH | AT_RECURSIVE, &a, sizeof a), "restrict", path);
+}
+
+/* attach moves a mount onto a path of the cell. The target is opened without following any link: a grant's own
+ * content may be hostile. */
+static void attach(struct cell *c, int mount, const struct record *r, const char *path)
+{
+    int target = open_beneath(c->root, path, O_PATH);
+    must(target, "open the mount point", path);
+    attributes(mount, r->flags, path);
+    must(move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH), "mount", path);
+    close(target);
+    close(mount);
+}
+
+static int clone_tree(int fd, const char *path)
+{
+    int m = open_tree(fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    must(m, "take the tree of", path);
+    return m;
+}
+
+static int filesystem(const char *type, const char *const *options, const char *path)
+{
+    int fs = fsopen(type, FSOPEN_CLOEXEC);
+    must(fs, "open a filesystem for", path);
+    for (; options[0]; options += 2) {
+        long r = options[1][0] ? fsconfig(fs, FSCONFIG_SET_STRING, options[0], options[1], 0)
+                               : fsconfig(fs, FSCONFIG_SET_FLAG, options[0], NULL, 0);
+        if (r < 0)
+            fail(options[0], path);
+    }
+    must(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0), type, path);
+    int m = fsmount(fs, FSMOUNT_CLOEXEC, 0);
+    must(m, "make a mount for", path);
+    close(fs);
+    return m;
+}
+
+static int tmpfs(uint64_t size, uint32_t mode, const char *path)
+{
+    char bytes[24], octal[8];
+    snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)size);
+    snprintf(octal, sizeof octal, "%o", mode);
+    const char *options[] = {"size", bytes, "mode", octal, "nr_inodes", "65536", NULL};
+    return filesystem("tmpfs", options, path);
+}
+
+static int fd_of(struct cell *c, const struct record *r, unsigned k)
+{
+    if (r->fd + k >= c->nfds) {
+        errno = EBADMSG;
+        fail("find the descriptor of", spec_string(c, r->path));
+    }
+    return c->fds[r->fd + k];
+}
+
+static int overlay(struct cell *c, const struct record *r, const char *path)
+{
+    char lower[40], upper[40], work[40];
+    snprintf(lower, sizeof lower, "/proc/self/fd/%d", fd_of(c, r, 0));
+    snprintf(upper, sizeof upper, "/proc/self/fd/%d", fd_of(c, r, 1));
+    snprintf(work, sizeof work, "/proc/self/fd/%d", fd_of(c, r, 2));
+    const char *options[] = {"lowerdir", lower, "upperdir", upper, "workdir", work, "userxattr", "", NULL};
+    return filesystem("overlay", options, path);
+}
+
+static void write_file(struct cell *c, const struct record *r, const char *path)
+{
+    const char *data = spec_data(c, r->data, r->len);
+    int f = openat(c->root, path + 1, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, r->mode);
+    must(f, "make the file", path);
+    for (uint32_t done = 0; done < r->len;) {
+        ssize_t n = write(f, data + done, r->len - done);
+        must(n, "write the file", path);
+        done += (uint32_t)n;
+    }
+    fchmod(f, r->mode);
+    close(f);
+}
+
+static void hide(struct cell *c, const struct record *r, const char *path)
+{
+    int target = open_beneath(c->root, path, O_PATH);
+    if (target < 0)
+        return; /* nothing there to hide */
+    struct stat st;
+    must(fstat(target, &st), "look at", path);
+    close(target);
+    struct record ro = *r;
+    ro.flags |= REC_READONLY;
+    if (S_ISDIR(st.st_mode))
+        attach(c, tmpfs(4096, 0555, path), &ro, path);
+    else {
+        int null = open_beneath(c->root, "dev/null", O_PATH);
+        must(null, "open", "/dev/null");
+        attach(c, clone_tree(null, path), &ro, path);
+        close(null);
+    }
+}
+
+static void apply(struct cell *c, const struct record *r)
+{
+    const char *path = spec_string(c, r->path);
+    if (path[0] != '/' || strstr(path, "/../")) {
+        errno = EBADMSG;
+        fail("not an absolute path:", path);
+    }
+    switch (r->op) {
+    case OP_DIR:
+        make_parents(c->root, path);
+        if (mkdirat(c->root, path + 1, r->mode) < 0 && errno != EEXIST)
+            fail("make", path);
+        break;
+    case OP_FILE:
+        make_parents(c->root, path);
+        write_file(c, r, path);
+        break;
+    case OP_SYMLINK:
+        make_parents(c->root, path);
+        must(symlinkat(spec_string(c, r->data), c->root, path + 1), "link", path);
+        break;
+    case OP_BIND:
+        attach(c, r->flags & REC_DETACHED ? dup(fd_of(c, r, 0)) : clone_tree(fd_of(c, r, 0), path), r, path);
+        break;
+    case OP_OVERLAY:
+        attach(c, overlay(c, r, path), r, path);
+        break;
+    case OP_TMPFS:
+        attach(c, tmpfs(r->size, r->mode, path), r, path);
+        break;
+    case OP_HIDE:
+        hide(c, r, path);
+        break;
+    case OP_SELF: {
+        int self = open_beneath(c->root, path, O_PATH);
+        if (self < 0 && (r->flags & REC_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+            break;
+        must(self, "open", path);
+        attach(c, clone_tree(self, path), r, path);
+        close(self);
+        break;
+    }
+    case OP_PROCFILE:
+        break; /* PID 1 does these, once /proc is there */
+    default:
+        errno = EBADMSG;
+        fail("unknown step for", path);
+    }
+}
+
+static void devices(struct cell *c)
+{
+    static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
+    static const char *const links[][2] = {{"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"},
+                                           {"fd/2", "stderr"}, {"pts/ptmx", "ptmx"}};
+    const struct record terminals = {.flags = REC_DEVICES | REC_NOEXEC}, noexec = {.flags = REC_NOEXEC};
+    int host[6];
+    for (unsigned i = 0; i < 6; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "/dev/%s", nodes[i]);
+        host[i] = open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+        must(host[i], "open", path);
+    }
+    must(mkdirat(c->root, "dev", 0755), "make", "/dev");
+    attach(c, tmpfs(1 << 16, 0755, "/dev"), &noexec, "/dev");
+    int dev = open_beneath(c->root, "dev", O_PATH | O_DIRECTORY);
+    must(dev, "open", "/dev");
+    for (unsigned i = 0; i < 6; i++) {
+        int f = openat(dev, nodes[i], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        must(f, "make", nodes[i]);
+        close(f);
+        /* A device node is the one thing that a mount without device access would break. */
+        int target = openat(dev, nodes[i], O_PATH | O_CLOEXEC | O_NOFOLLOW), m = clone_tree(host[i], nodes[i]);
+        struct mount_attr a = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
+        must(mount_setattr(m, "", AT_EMPTY_PATH, &a, sizeof a), "restrict", nodes[i]);
+        must(move_mount(m, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH), "mount", nodes[i]);
+        close(m);
+        close(target);
+        close(host[i]);
+    }
+    for (unsigned i = 0; i < 5; i++)
+        must(symlinkat(links[i][0], dev, links[i][1]), "link", links[i][1]);
+    must(mkdirat(dev, "pts", 0755), "make", "/dev/pts");
+    must(mkdirat(dev, "shm", 01777), "make", "/dev/shm");
+    close(dev);
+    const char *pts[] = {"newinstance", "", "ptmxmode", "0666", "mode", "620", NULL};
+    attach(c, filesystem("devpts", pts, "/dev/pts"), &terminals, "/dev/pts");
+}
+
+void mounts_build(struct cell *c)
+{
+    must(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "separate the mounts of", "/");
+    c->host_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    must(c->host_proc, "open", "/proc");
+    bool seen[MAX_FDS] = {false}; /* detached mounts are what they are; all else is found again */
+    for (uint32_t i = 0; i < c->spec->nrecords; i++) {
+        const struct record *r = spec_record(c, i);
+        if (r->op != OP_BIND && r->op != OP_OVERLAY)
+            continue;
+        for (unsigned k = 0; k < (r->op == OP_OVERLAY ? 3u : 1u); k++) {
+            int fd = fd_of(c, r, k);
+            if ((r->flags & REC_DETACHED) || seen[r->fd + k])
+                continue;
+            int again = find_again(fd);
+            must(dup3(again, fd, O_CLOEXEC), "keep the descriptor of", spec_string(c, r->path));
+            close(again);
+            seen[r->fd + k] = true;
+        }
+    }
+    int root = tmpfs(16 << 20, 0755, "/");
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    must(mount_setattr(root, "", AT_EMPTY_PATH, &a, sizeof a), "restrict", "/");
+    must(move_mount(root, "", AT_FDCWD, "/tmp", MOVE_MOUNT_F_EMPTY_PATH), "mount the cell's root", "");
+    close(root);
+    c->root = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    must(c->root, "open the cell's root", "");
+    must(mkdirat(c->root, "proc", 0555), "make", "/proc");
+    devices(c);
+    for (uint32_t i = 0; i < c->spec->nrecords; i++)
+        apply(c, spec_record(c, i));
+    must(fchdir(c->root), "enter the cell's root", "");
+}
+
+/* proc_masks closes what the kernel shows or takes of the whole machine (L17a). */
+static void proc_masks(struct cell *c)
+{
+    static const char *const readonly[] = {"sys", "irq", "bus", "fs", "sysrq-trigger", "acpi"};
+    static const char *const gone[] = {"kcore", "kallsyms", "keys", "timer_list", "sched_debug", "kmsg", "kpagecount",
+                                       "kpageflags", "kpagecgroup", "latency_stats", "config.gz"};
+    char path[64];
+    for (unsigned i = 0; i < sizeof readonly / sizeof *readonly; i++) {
+        struct record r = {.op = OP_SELF, .flags = REC_READONLY | REC_OPTIONAL | REC_NOEXEC};
+        snprintf(path, sizeof path, "/proc/%s", readonly[i]);
+        int self = open_beneath(c->root, path, O_PATH);
+        if (self < 0)
+            continue;
+        attach(c, clone_tree(self, path), &r, path);
+        close(self);
+    }
+    for (unsigned i = 0; i < sizeof gone / sizeof *gone; i++) {
+        struct record r = {.op = OP_HIDE};
+        snprintf(path, sizeof path, "/proc/%s", gone[i]);
+        hide(c, &r, path);
+    }
+}
+
+/* proc_files binds generated files over those that show the host's size (L13b). */
+static void proc_files(struct cell *c)
+{
+    for (uint32_t i = 0; i < c->spec->nrecords; i++) {
+        const struct record *r = spec_record(c, i);
+        if (r->op != OP_PROCFILE)
+            continue;
+        const char *path = spec_string(c, r->path), *from = spec_string(c, r->data);
+        int source = open_beneath(c->root, from, O_PATH);
+        must(source, "open", from);
+        struct record ro = {.flags = REC_READONLY};
+        attach(c, clone_tree(source, path), &ro, path);
+        close(source);
+    }
+}
+
+/* mounts_finish runs in PID 1: its own /proc, then the old root goes. */
+void mounts_finish(struct cell *c)
+{
+    const char *none[] = {NULL};
+    const struct record plain = {.flags = REC_NOEXEC};
+    attach(c, filesystem("proc", none, "/proc"), &plain, "/proc");
+    proc_masks(c);
+    proc_files(c);
+    must(fchdir(c->root), "enter the cell's root", "");
+    must(syscall(SYS_pivot_root, ".", "."), "change the root", "");
+    must(umount2(".", MNT_DETACH), "leave the host's tree", "");
+    must(chdir("/"), "enter", "/");
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
+    must(mount_setattr(AT_FDCWD, "/", 0, &a, sizeof a), "restrict", "/");
+}

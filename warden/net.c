@@ -1,0 +1,285 @@
+/* net.c: the cell's network namespace: addresses, routes, the early gate, and the box's sockets (B10 to B15). */
+#include "warden.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "tables.h"
+
+static int netlink_open(int protocol)
+{
+    int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+    struct sockaddr_nl self = {.nl_family = AF_NETLINK};
+    must(s, "open netlink", "");
+    must(bind(s, (struct sockaddr *)&self, sizeof self), "bind netlink", "");
+    struct timeval second = {1, 0};
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
+    return s;
+}
+
+static char answer[16384] __attribute__((aligned(8)));
+
+/* netlink_call sends a run of messages and waits for the acknowledgement of the one numbered last. The first
+ * error that comes back is the result, as a negative errno. */
+static int netlink_call(int s, const void *bytes, size_t len, uint32_t last)
+{
+    struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+    if (sendto(s, bytes, len, 0, (struct sockaddr *)&kernel, sizeof kernel) != (ssize_t)len)
+        return errno ? -errno : -EIO;
+    for (;;) {
+        ssize_t n = recv(s, answer, sizeof answer, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        unsigned left = (unsigned)n;
+        for (struct nlmsghdr *h = (void *)answer; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
+            if (h->nlmsg_type != NLMSG_ERROR || h->nlmsg_len < NLMSG_LENGTH(sizeof(struct nlmsgerr)))
+                continue;
+            struct nlmsgerr *e = NLMSG_DATA(h);
+            if (e->error)
+                return e->error;
+            if (h->nlmsg_seq == last)
+                return 0;
+        }
+    }
+}
+
+static void table(int s, const void *bytes, size_t len, uint32_t last, const char *what)
+{
+    int r = netlink_call(s, bytes, len, last);
+    if (r < 0) {
+        errno = -r;
+        fail("set up the cell's network:", what);
+    }
+}
+
+static int socket_on(int family, int type, uint16_t port, bool tolerate)
+{
+    int s = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int one = 1, r;
+    if (s < 0 && tolerate)
+        return -1;
+    must(s, "open a listener of the box", "");
+    if (family == AF_INET6) {
+        struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+        r = bind(s, (struct sockaddr *)&a, sizeof a);
+    } else {
+        struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        r = bind(s, (struct sockaddr *)&a, sizeof a);
+    }
+    if (r < 0 && tolerate) {
+        close(s);
+        return -1;
+    }
+    must(r, "bind a listener of the box", "");
+    if (type == SOCK_STREAM)
+        must(listen(s, 1024), "listen for the box", "");
+    return s;
+}
+
+/* net_build makes the namespace whole and hands the box its sockets in one message: TCP, DNS over UDP, DNS over
+ * TCP, each for both families, and the early gate's log. The warden keeps no copy, so that the kernel resets new
+ * connects when the box dies. Without IPv6 the IPv4 socket stands in both places. */
+void net_build(struct cell *c)
+{
+    int rt = netlink_open(NETLINK_ROUTE);
+    table(rt, rt_common, sizeof rt_common, rt_common_last, "addresses and routes");
+    bool six = netlink_call(rt, rt_ipv6, sizeof rt_ipv6, rt_ipv6_last) == 0;
+    close(rt);
+
+    c->nft = netlink_open(NETLINK_NETFILTER);
+    table(c->nft, nft_rules, sizeof nft_rules, nft_rules_last, "packet rules (nf_tables)");
+    int nflog = netlink_open(NETLINK_NETFILTER);
+    table(nflog, nflog_bind, sizeof nflog_bind, nflog_bind_last, "packet log (nfnetlink_log)");
+    int big = 1 << 20, one = 1;
+    setsockopt(nflog, SOL_SOCKET, SO_RCVBUF, &big, sizeof big);
+    setsockopt(nflog, SOL_NETLINK, NETLINK_NO_ENOBUFS, &one, sizeof one);
+
+    int fds[7];
+    unsigned n = 0;
+    static const struct { int type; uint16_t port; } listeners[] = {
+        {SOCK_STREAM, port_tcp}, {SOCK_DGRAM, port_dns}, {SOCK_STREAM, port_dns}};
+    for (unsigned i = 0; i < 3; i++) {
+        int four = socket_on(AF_INET, listeners[i].type, listeners[i].port, false);
+        int other = six ? socket_on(AF_INET6, listeners[i].type, listeners[i].port, true) : -1;
+        fds[n++] = four;
+        fds[n++] = other >= 0 ? other : dup(four);
+    }
+    fds[n++] = nflog;
+    struct gate hello = {.op = six ? 6 : 4};
+    if (!send_fds(c->box, &hello, sizeof hello, fds, n))
+        fail("hand the box its sockets", "");
+    close_all(fds, n);
+}
+
+/* A netlink message under construction. */
+struct writer {
+    char bytes[512] __attribute__((aligned(4)));
+    size_t len;
+};
+
+static void put_header(struct writer *w, uint16_t type, uint16_t flags, uint32_t seq, uint8_t family, uint16_t res)
+{
+    struct nlmsghdr *h = (void *)(w->bytes + w->len);
+    memset(h, 0, sizeof *h);
+    h->nlmsg_type = type;
+    h->nlmsg_flags = (uint16_t)(flags | NLM_F_REQUEST);
+    h->nlmsg_seq = seq;
+    struct nfgenmsg *g = NLMSG_DATA(h);
+    g->nfgen_family = family;
+    g->version = NFNETLINK_V0;
+    g->res_id = htons(res);
+    h->nlmsg_len = NLMSG_LENGTH(sizeof *g);
+    w->len += h->nlmsg_len;
+}
+
+static void *put_attr(struct writer *w, uint16_t type, const void *data, size_t n)
+{
+    struct nlattr *a = (void *)(w->bytes + w->len);
+    a->nla_type = type;
+    a->nla_len = (uint16_t)(NLA_HDRLEN + n);
+    if (n > 0)
+        memcpy((char *)a + NLA_HDRLEN, data, n);
+    memset((char *)a + NLA_HDRLEN + n, 0, NLA_ALIGN(n) - n);
+    w->len += NLA_HDRLEN + NLA_ALIGN(n);
+    return a;
+}
+
+static void end_nest(struct writer *w, struct nlattr *a)
+{
+    a->nla_len = (uint16_t)(w->bytes + w->len - (char *)a);
+    a->nla_type |= NLA_F_NESTED;
+}
+
+static void end_message(struct writer *w, size_t start)
+{
+    ((struct nlmsghdr *)(w->bytes + start))->nlmsg_len = (uint32_t)(w->len - start);
+}
+
+/* put_key writes the concatenation (address, port padded to four bytes). */
+static void put_key(struct writer *w, uint16_t type, const struct gate *g, uint16_t port)
+{
+    char key[20] = {0};
+    size_t size = g->family == 4 ? 4 : 16;
+    uint16_t wire = htons(port);
+    memcpy(key, g->address, size);
+    memcpy(key + size, &wire, 2);
+    struct nlattr *nest = put_attr(w, type, NULL, 0);
+    put_attr(w, NFTA_DATA_VALUE, key, size + 4);
+    end_nest(w, nest);
+}
+
+static int gate_change(struct cell *c, const struct gate *g)
+{
+    if ((g->family != 4 && g->family != 6) || (g->transport != IPPROTO_TCP && g->transport != IPPROTO_UDP) ||
+        g->low == 0 || g->low > g->high)
+        return -EINVAL;
+    char set[5] = {'t', 'c', 'p', (char)('0' + g->family), 0};
+    if (g->transport == IPPROTO_UDP)
+        memcpy(set, "udp", 3);
+    bool add = g->op == GATE_ADD;
+    static struct writer w;
+    w.len = 0;
+    put_header(&w, NFNL_MSG_BATCH_BEGIN, 0, 1, AF_UNSPEC, NFNL_SUBSYS_NFTABLES);
+    size_t start = w.len;
+    put_header(&w, (uint16_t)((NFNL_SUBSYS_NFTABLES << 8) | (add ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM)),
+               (uint16_t)(NLM_F_ACK | (add ? NLM_F_CREATE : 0)), 2, 1 /* NFPROTO_INET */, 0);
+    put_attr(&w, NFTA_SET_ELEM_LIST_TABLE, "skep", 5);
+    put_attr(&w, NFTA_SET_ELEM_LIST_SET, set, 5);
+    struct nlattr *list = put_attr(&w, NFTA_SET_ELEM_LIST_ELEMENTS, NULL, 0);
+    struct nlattr *elem = put_attr(&w, NFTA_LIST_ELEM, NULL, 0);
+    put_key(&w, NFTA_SET_ELEM_KEY, g, g->low);
+    put_key(&w, NFTA_SET_ELEM_KEY_END, g, g->high);
+    end_nest(&w, elem);
+    end_nest(&w, list);
+    end_message(&w, start);
+    put_header(&w, NFNL_MSG_BATCH_END, 0, 3, AF_UNSPEC, NFNL_SUBSYS_NFTABLES);
+    return netlink_call(c->nft, w.bytes, w.len, 2);
+}
+
+/* find returns an attribute's payload within a run of attributes. */
+static const char *find(const char *at, size_t n, uint16_t type, size_t *len)
+{
+    while (n >= NLA_HDRLEN) {
+        const struct nlattr *a = (const void *)at;
+        if (a->nla_len < NLA_HDRLEN || a->nla_len > n)
+            return NULL;
+        if ((a->nla_type & NLA_TYPE_MASK) == type) {
+            *len = (size_t)a->nla_len - NLA_HDRLEN;
+            return at + NLA_HDRLEN;
+        }
+        size_t step = NLA_ALIGN(a->nla_len);
+        if (step > n)
+            return NULL;
+        at += step;
+        n -= step;
+    }
+    return NULL;
+}
+
+/* gate_counter reads how many packets the early gate has refused so far (B17). */
+static int gate_counter(struct cell *c, uint64_t *value)
+{
+    static struct writer w;
+    w.len = 0;
+    uint32_t type = htonl(NFT_OBJECT_COUNTER);
+    put_header(&w, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETOBJ, 0, 9, 1, 0);
+    put_attr(&w, NFTA_OBJ_TABLE, "skep", 5);
+    put_attr(&w, NFTA_OBJ_NAME, "refused", 8);
+    put_attr(&w, NFTA_OBJ_TYPE, &type, 4);
+    end_message(&w, 0);
+    if (send(c->nft, w.bytes, w.len, 0) != (ssize_t)w.len)
+        return -errno;
+    ssize_t n = recv(c->nft, answer, sizeof answer, 0);
+    if (n < 0)
+        return -errno;
+    struct nlmsghdr *h = (void *)answer;
+    if (!NLMSG_OK(h, (unsigned)n) || h->nlmsg_type == NLMSG_ERROR)
+        return -EIO;
+    size_t head = NLMSG_LENGTH(sizeof(struct nfgenmsg)), len = 0;
+    if (h->nlmsg_len < head)
+        return -EIO;
+    const char *data = find(answer + head, h->nlmsg_len - head, NFTA_OBJ_DATA, &len);
+    const char *packets = data ? find(data, len, NFTA_COUNTER_PACKETS, &len) : NULL;
+    if (!packets || len != 8)
+        return -EIO;
+    memcpy(value, packets, 8);
+    *value = __builtin_bswap64(*value);
+    return 0;
+}
+
+/* gate_serve answers one message of the box; the kernel has acknowledged before we do. */
+void gate_serve(struct cell *c)
+{
+    struct gate g;
+    ssize_t n = recv(c->box, &g, sizeof g, MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        close(c->box);
+        c->box = -1;
+        return;
+    }
+    struct gate_ack ack = {.op = g.op, .id = g.id};
+    if (n != sizeof g)
+        ack.error = EMSGSIZE;
+    else if (g.op == GATE_COUNTER)
+        ack.error = -gate_counter(c, &ack.value);
+    else if (g.op == GATE_ADD || g.op == GATE_REMOVE)
+        ack.error = -gate_change(c, &g);
+    else
+        ack.error = EINVAL;
+    (void)!send(c->box, &ack, sizeof ack, MSG_NOSIGNAL | MSG_DONTWAIT);
+}

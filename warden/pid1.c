@@ -1,0 +1,279 @@
+/*
+ * pid1.c: PID 1 of a cell, and the agent's last steps before its exec.
+ *
+ *   warden                       PID 1                                  agent
+ *     | clone(NEWPID)              |
+ *     |                            | /proc, masks, pivot_root           (mounts_finish)
+ *     | <-------- BUILT ---------- |
+ *     | moves it into its cgroups  |
+ *     | --------- GO ------------> |
+ *     |                            | cgroup namespace, NPROC limit
+ *     |                            | inner user namespace, no capability, no_new_privs
+ *     |                            | Landlock, then seccomp: mounts and rules need calls that the filter refuses
+ *     | <-- LISTENER + its fd ---- |
+ *     |                            | fork ----------------------------> session, terminal, exec
+ *     | <-------- EXECUTED ------- |
+ *     | <-------- EXITED --------- |
+ */
+#include "warden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/filter.h>
+#include "tables.h"
+
+static char *argv_of[MAX_ARGS + 1], *envp_of[MAX_ARGS + 1];
+static volatile sig_atomic_t agent;
+
+static void note(struct cell *c, uint32_t kind, int32_t a, const char *text, int fd)
+{
+    struct note n = {.kind = kind, .a = a};
+    snprintf(n.text, sizeof n.text, "%s", text);
+    if (!send_fds(c->sync[1], &n, sizeof n, &fd, fd >= 0 ? 1 : 0))
+        _exit(125);
+}
+
+static void write_once(const char *path, const char *text)
+{
+    int f = open(path, O_WRONLY | O_CLOEXEC);
+    must(f, "open", path);
+    must(write(f, text, strlen(text)), "write", path);
+    close(f);
+}
+
+/* inner_namespace makes the user namespace of the agent: one id, and no capability even there. A process in it can
+ * gain none in the outer one, which owns the mounts and the network (L7). */
+static void inner_namespace(const struct cell *c)
+{
+    char map[64];
+    must(unshare(CLONE_NEWUSER), "make the inner user namespace", "");
+    must(prctl(PR_SET_DUMPABLE, 1), "open /proc/self to its owner", "");
+    write_once("/proc/self/setgroups", "deny");
+    snprintf(map, sizeof map, "%u %u 1", c->req.gid_in, c->req.gid_in);
+    write_once("/proc/self/gid_map", map);
+    snprintf(map, sizeof map, "%u %u 1", c->req.uid_in, c->req.uid_in);
+    write_once("/proc/self/uid_map", map);
+    must(prctl(PR_SET_DUMPABLE, 0), "close /proc/self", "");
+}
+
+static void drop_capabilities(void)
+{
+    for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
+        must(prctl(PR_CAPBSET_DROP, cap), "empty the bounding set", "");
+    must(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "clear the ambient set", "");
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[2] = {{0}};
+    must(syscall(SYS_capset, &head, none), "drop every capability", "");
+    must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs", "");
+}
+
+/* Rights and scopes of linux/landlock.h that this build's headers may not name yet. */
+enum {
+    FS_TO_ABI1 = (1 << 13) - 1, FS_REFER = 1 << 13, FS_TRUNCATE = 1 << 14, FS_IOCTL_DEV = 1 << 15,
+    FS_READ = 1 << 0 | 1 << 2 | 1 << 3, /* execute, read file, read directory */
+    SCOPE_ABSTRACT = 1, SCOPE_SIGNAL = 2,
+};
+struct ruleset_attr { uint64_t fs, net, scoped; };
+
+static void landlock_path(int ruleset, const char *path, uint64_t rights, bool optional)
+{
+    struct landlock_path_beneath_attr rule = {.allowed_access = rights};
+    rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
+    if (rule.parent_fd < 0 && optional)
+        return;
+    must(rule.parent_fd, "open for Landlock", path);
+    must(syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0), "add a Landlock rule for", path);
+    close(rule.parent_fd);
+}
+
+/* landlock is the second wall (L10): what is visible can be read; what is granted for writing can be written;
+ * abstract sockets and signals stay within the cell where the kernel can scope them. */
+static void landlock(const struct cell *c)
+{
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    if (abi < 2) {
+        errno = EOPNOTSUPP;
+        fail("Landlock ABI 2 (Linux 6.1) is needed", "");
+    }
+    uint64_t all = FS_TO_ABI1 | FS_REFER | (abi >= 3 ? FS_TRUNCATE : 0) | (abi >= 5 ? FS_IOCTL_DEV : 0);
+    struct ruleset_attr attr = {.fs = all, .scoped = abi >= 6 ? SCOPE_ABSTRACT | SCOPE_SIGNAL : 0};
+    size_t size = abi >= 6 ? sizeof attr : abi >= 4 ? 16 : 8;
+    int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
+    must(ruleset, "make a Landlock ruleset", "");
+    uint64_t write = all & ~(uint64_t)FS_IOCTL_DEV;
+    landlock_path(ruleset, "/", FS_READ, false);
+    landlock_path(ruleset, "/proc", FS_READ | (1 << 1) | (all & FS_TRUNCATE), false);
+    landlock_path(ruleset, "/dev", FS_READ | (1 << 1) | (all & (FS_TRUNCATE | FS_IOCTL_DEV)), false);
+    landlock_path(ruleset, "/dev/shm", write, true);
+    for (uint32_t i = 0; i < c->spec->nrecords; i++) {
+        const struct record *r = spec_record(c, i);
+        if (!(r->flags & REC_WRITABLE))
+            continue;
+        uint64_t rights = r->flags & REC_FILE ? (1 << 0 | 1 << 1 | 1 << 2 | (all & FS_TRUNCATE)) : write;
+        landlock_path(ruleset, spec_string(c, r->path), rights, false);
+    }
+    must(syscall(SYS_landlock_restrict_self, ruleset, 0), "enforce Landlock", "");
+    close(ruleset);
+}
+
+static int seccomp(const struct cell *c)
+{
+    bool sized = c->spec->cpus > 0 || c->spec->memory > 0;
+    struct sock_fprog plain = {sizeof filter_cell / sizeof *filter_cell, (struct sock_filter *)filter_cell};
+    struct sock_fprog with = {sizeof filter_cell_sized / sizeof *filter_cell_sized,
+                              (struct sock_filter *)filter_cell_sized};
+    /* The listener exists in every cell: exec capture uses the same one. */
+    long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, sized ? &with : &plain);
+    must(fd, "install the system call filter", "");
+    return (int)fd;
+}
+
+static void forward(int signal)
+{
+    if (agent > 0)
+        kill(-(pid_t)agent, signal);
+}
+
+static _Noreturn void become_agent(struct cell *c, int status)
+{
+    const struct spec *s = c->spec;
+    setsid();
+    if (s->terminal) {
+        must(ioctl(c->slave, TIOCSCTTY, 0), "take the terminal", "");
+        c->in[0] = c->out[1] = c->err[1] = c->slave;
+    }
+    must(dup2(c->in[0], 0) | dup2(c->out[1], 1) | dup2(c->err[1], 2), "set up standard input and output", "");
+    fcntl(status, F_SETFD, FD_CLOEXEC);
+    int keep = 3;
+    if (status != keep) {
+        must(dup3(status, keep, O_CLOEXEC), "keep the status pipe", "");
+    }
+    syscall(SYS_close_range, 4, ~0U, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int32_t error;
+    if (chdir(spec_string(c, s->dir)) < 0)
+        goto out;
+    umask(022);
+    const char *name = argv_of[0];
+    if (strchr(name, '/')) {
+        execve(name, argv_of, envp_of);
+        goto out;
+    }
+    /* A name without a slash is looked for in the cell's PATH, as execvp(3) does it. */
+    static char path[4096];
+    int worst = ENOENT;
+    for (const char *dir = spec_string(c, s->path); *dir;) {
+        size_t n = strcspn(dir, ":");
+        if (n > 0 && snprintf(path, sizeof path, "%.*s/%s", (int)n, dir, name) < (int)sizeof path) {
+            execve(path, argv_of, envp_of);
+            if (errno != ENOENT && errno != ENOTDIR)
+                worst = errno;
+        }
+        dir += n + (dir[n] == ':');
+    }
+    errno = worst;
+out:
+    error = errno;
+    (void)!write(keep, &error, sizeof error);
+    _exit(error == ENOENT ? 127 : 126);
+}
+
+/* reap waits for every orphan of the cell; the status of the agent alone is reported (L19). */
+static _Noreturn void reap(struct cell *c, pid_t child)
+{
+    for (;;) {
+        int status;
+        pid_t p = waitpid(-1, &status, 0);
+        if (p < 0 && errno == EINTR)
+            continue;
+        if (p < 0)
+            _exit(125);
+        if (p != child)
+            continue;
+        int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        note(c, NOTE_EXITED, code, "", -1);
+        _exit(0);
+    }
+}
+
+void pid1_run(struct cell *c)
+{
+    const struct spec *s = c->spec;
+    failure_sink = (struct failure_sink){c->sync[1], true};
+    prctl(PR_SET_NAME, "skep-pid1");
+    must(prctl(PR_SET_PDEATHSIG, SIGKILL), "tie PID 1 to its warden", "");
+    mounts_finish(c);
+    must(sethostname(spec_string(c, s->hostname), strlen(spec_string(c, s->hostname))), "name the host", "");
+    note(c, NOTE_BUILT, 0, "", -1);
+    struct note go;
+    if (recv(c->sync[1], &go, sizeof go, 0) != sizeof go || go.kind != NOTE_GO)
+        _exit(125);
+    must(unshare(CLONE_NEWCGROUP), "make the cgroup namespace", "");
+    if (s->nproc > 0) {
+        struct rlimit limit = {s->nproc, s->nproc};
+        must(setrlimit(RLIMIT_NPROC, &limit), "limit the processes", "");
+    }
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    spec_vector(c, s->argv, s->argc, argv_of);
+    spec_vector(c, s->envp, s->envc, envp_of);
+
+    inner_namespace(c);
+    drop_capabilities();
+    /* The parent's death signal is cleared by a change of credentials. */
+    must(prctl(PR_SET_PDEATHSIG, SIGKILL), "tie PID 1 to its warden", "");
+    landlock(c);
+    int status[2];
+    must(pipe2(status, O_CLOEXEC), "make the status pipe", "");
+    int listener = seccomp(c);
+    note(c, NOTE_LISTENER, 0, "", listener);
+    close(listener);
+
+    pid_t child = fork();
+    must(child, "fork the agent", "");
+    if (child == 0)
+        become_agent(c, status[1]);
+    agent = child;
+    for (int i = 1; i < NSIG; i++)
+        if (i != SIGCHLD && i != SIGKILL && i != SIGSTOP)
+            signal(i, i == SIGTERM || i == SIGINT || i == SIGHUP || i == SIGQUIT || i == SIGUSR1 || i == SIGUSR2 ||
+                              i == SIGWINCH || i == SIGCONT || i == SIGTSTP
+                          ? forward
+                          : SIG_IGN);
+    close(status[1]);
+    int32_t error = 0;
+    ssize_t n = read(status[0], &error, sizeof error);
+    /* From here on PID 1 holds its end of the socket pair, and nothing else. */
+    int sync = c->sync[1];
+    must(dup3(sync, 3, O_CLOEXEC), "keep the socket to the warden", "");
+    c->sync[1] = 3;
+    failure_sink.fd = 3;
+    close(0), close(1), close(2);
+    syscall(SYS_close_range, 4, ~0U, 0);
+    if (n == sizeof error)
+        note(c, NOTE_EXEC_FAILED, error, argv_of[0], -1);
+    else
+        note(c, NOTE_EXECUTED, 0, "", -1);
+    reap(c, child);
+}

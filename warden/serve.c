@@ -1,0 +1,524 @@
+/*
+ * serve.c: the warden's life as the parent of a cell: one loop over PID 1, the agent's output, the one attached
+ * client, skepd's commands, the box's gate messages and the seccomp notifications. It never blocks on anything that the
+ * cell controls: every descriptor of the agent's side is non-blocking, and a slow client only slows the agent down.
+ */
+#include "warden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/seccomp.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHUNK = 64 << 10, CONNECTIONS = 4 };
+
+/* Frames of the attached client (L18b): type, length (u32 little endian), bytes. */
+enum { FRAME_STDIN = 0, FRAME_STDOUT = 1, FRAME_STDERR = 2, FRAME_RESIZE = 3, FRAME_EOF = 4, FRAME_DETACH = 5 };
+
+static struct {
+    char in[5 + CHUNK];   /* one frame from the client, as far as it has come */
+    size_t in_len;
+    char out[5 + CHUNK];  /* one frame to the client, as far as it has not gone */
+    size_t out_at, out_len;
+    char to_agent[CHUNK]; /* input that the agent has not taken yet */
+    size_t agent_at, agent_len;
+    bool eof;             /* close the agent's input once it has taken that */
+} client;
+
+static int connections[CONNECTIONS];
+static int exit_code = -1;
+static bool started;
+
+static void tell(struct cell *c, uint32_t kind, int32_t a, const char *text)
+{
+    struct event e = {.kind = kind, .a = a, .c = (uint32_t)c->pid1_pid};
+    snprintf(e.text, sizeof e.text, "%s", text);
+    if (c->control >= 0 && send(c->control, &e, sizeof e, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN) {
+        close(c->control);
+        c->control = -1;
+    }
+    for (unsigned i = 0; i < CONNECTIONS; i++)
+        if (connections[i] >= 0)
+            (void)!send(connections[i], &e, sizeof e, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void drop(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void detach(struct cell *c)
+{
+    if (c->stdio < 0)
+        return;
+    drop(&c->stdio);
+    client.in_len = client.out_len = client.out_at = 0;
+    tell(c, EV_DETACHED, 0, "");
+}
+
+static void attach_client(struct cell *c, int fd)
+{
+    if (c->stdio >= 0)
+        detach(c);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    c->stdio = fd;
+    tell(c, EV_ATTACHED, 0, "");
+}
+
+/* flush_client sends what is left of the frame; false while some is. */
+static bool flush_client(struct cell *c)
+{
+    while (c->stdio >= 0 && client.out_at < client.out_len) {
+        ssize_t n = send(c->stdio, client.out + client.out_at, client.out_len - client.out_at, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n < 0) {
+            detach(c);
+            break;
+        }
+        client.out_at += (size_t)n;
+    }
+    client.out_at = client.out_len = 0;
+    return true;
+}
+
+/* from_agent copies one chunk of output to the log and the client. It is called only while no frame is left over. */
+static bool from_agent(struct cell *c, int *fd, char kind)
+{
+    ssize_t n = read(*fd, client.out + 5, CHUNK);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) { /* EIO: the last process has closed its terminal */
+        if (!c->spec->terminal || exit_code >= 0)
+            drop(fd);
+        return false;
+    }
+    log_write(client.out + 5, (size_t)n);
+    if (c->stdio < 0)
+        return true;
+    uint32_t len = (uint32_t)n;
+    client.out[0] = kind;
+    memcpy(client.out + 1, &len, 4);
+    client.out_at = 0;
+    client.out_len = 5 + (size_t)n;
+    flush_client(c);
+    return true;
+}
+
+static int *agent_input(struct cell *c) { return c->spec->terminal ? &c->master : &c->in[1]; }
+
+static void to_agent(struct cell *c)
+{
+    int *fd = agent_input(c);
+    while (*fd >= 0 && client.agent_at < client.agent_len) {
+        ssize_t n = write(*fd, client.to_agent + client.agent_at, client.agent_len - client.agent_at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n < 0) {
+            client.agent_at = client.agent_len = 0;
+            if (!c->spec->terminal)
+                drop(fd);
+            return;
+        }
+        client.agent_at += (size_t)n;
+    }
+    client.agent_at = client.agent_len = 0;
+    if (client.eof && !c->spec->terminal)
+        drop(fd);
+}
+
+static void frame(struct cell *c, char kind, const char *data, uint32_t len)
+{
+    switch (kind) {
+    case FRAME_STDIN:
+        memcpy(client.to_agent, data, len);
+        client.agent_at = 0;
+        client.agent_len = len;
+        to_agent(c);
+        break;
+    case FRAME_RESIZE:
+        if (len == 4 && c->master >= 0) {
+            struct winsize size = {0};
+            memcpy(&size.ws_row, data, 2);
+            memcpy(&size.ws_col, data + 2, 2);
+            ioctl(c->master, TIOCSWINSZ, &size);
+        }
+        break;
+    case FRAME_EOF:
+        client.eof = true;
+        to_agent(c);
+        break;
+    default: /* FRAME_DETACH, and what we do not know */
+        detach(c);
+    }
+}
+
+/* from_client takes bytes as they come; the next frame waits until the agent has taken the last input. */
+static void from_client(struct cell *c)
+{
+    ssize_t n = recv(c->stdio, client.in + client.in_len, sizeof client.in - client.in_len, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        detach(c);
+        /* A terminal that hangs up tells its programs so; the client that only leaves sends FRAME_DETACH first. */
+        if (c->spec->terminal && c->pid1_pid > 0)
+            kill(c->pid1_pid, SIGHUP);
+        return;
+    }
+    client.in_len += (size_t)n;
+    while (client.in_len >= 5 && client.agent_len == 0 && c->stdio >= 0) {
+        uint32_t len;
+        memcpy(&len, client.in + 1, 4);
+        if (len > CHUNK) {
+            detach(c);
+            return;
+        }
+        if (client.in_len < 5 + len)
+            return;
+        frame(c, client.in[0], client.in + 5, len);
+        client.in_len = c->stdio < 0 ? 0 : client.in_len - 5 - len;
+        memmove(client.in, client.in + 5 + len, client.in_len);
+    }
+}
+
+static void command(struct cell *c, int *from)
+{
+    struct command m;
+    int fd = -1;
+    unsigned nfds = 1;
+    ssize_t n = receive_fds(*from, &m, sizeof m, &fd, &nfds);
+    if (n == 0 || (n < 0 && errno != EMSGSIZE && errno != EAGAIN)) {
+        drop(from);
+        return;
+    }
+    if (n != sizeof m) {
+        if (nfds)
+            close(fd);
+        return;
+    }
+    if (m.kind == CMD_ATTACH && nfds == 1) {
+        attach_client(c, fd);
+        return;
+    }
+    if (nfds)
+        close(fd);
+    if (m.kind == CMD_SIGNAL && m.a > 0 && m.a < NSIG)
+        kill(c->pid1_pid, m.a);
+    else if (m.kind == CMD_KILL)
+        kill(c->pid1_pid, SIGKILL);
+    else if (m.kind == CMD_STATUS)
+        tell(c, started ? EV_STARTED : EV_FAILED, 0, "");
+}
+
+/* fill answers sysinfo(2) and sched_getaffinity(2) with the cell's own size (L13b). The answer is written through a
+ * descriptor of the caller's memory, opened before the call is known to be still waiting: a number that was reused
+ * meanwhile opens the wrong memory, and then the check fails and nothing is written. */
+static long fill(struct cell *c, struct seccomp_notif *q, int mem)
+{
+    char buf[1024];
+    size_t n;
+    uint64_t at;
+    long result = 0;
+    if (q->data.nr == SYS_sysinfo) {
+        struct sysinfo s;
+        sysinfo(&s);
+        uint64_t total = (uint64_t)s.totalram * s.mem_unit, free = (uint64_t)s.freeram * s.mem_unit;
+        if (c->spec->memory > 0 && c->spec->memory < total) {
+            total = c->spec->memory;
+            free = free < total ? free : total;
+        }
+        s.mem_unit = 1;
+        s.totalram = total, s.freeram = free;
+        s.sharedram = s.bufferram = s.totalswap = s.freeswap = s.totalhigh = s.freehigh = 0;
+        s.procs = 1;
+        memcpy(buf, &s, sizeof s);
+        n = sizeof s;
+        at = q->data.args[0];
+    } else {
+        unsigned char mask[128] = {0};
+        long got = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+        if (got < 0)
+            return -errno;
+        unsigned left = c->spec->cpus > 0 ? c->spec->cpus : ~0U;
+        for (long i = 0; i < got * 8; i++)
+            if (mask[i / 8] & (1 << (i % 8))) {
+                if (left > 0)
+                    left--;
+                else
+                    mask[i / 8] &= (unsigned char)~(1 << (i % 8));
+            }
+        if (q->data.args[1] < (uint64_t)got)
+            return -EINVAL;
+        n = (size_t)got;
+        memcpy(buf, mask, n);
+        at = q->data.args[2];
+        result = got;
+    }
+    if (ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->id) < 0)
+        return -EINTR;
+    return pwrite(mem, buf, n, (off_t)at) == (ssize_t)n ? result : -EFAULT;
+}
+
+static void notification(struct cell *c)
+{
+    struct seccomp_notif q;
+    memset(&q, 0, sizeof q);
+    if (ioctl(c->listener, SECCOMP_IOCTL_NOTIF_RECV, &q) < 0) {
+        if (errno != EINTR && errno != ENOENT && errno != EAGAIN)
+            drop(&c->listener);
+        return;
+    }
+    struct seccomp_notif_resp a = {.id = q.id};
+    char path[32];
+    snprintf(path, sizeof path, "%u/mem", q.pid);
+    int mem = openat(c->host_proc, path, O_RDWR | O_CLOEXEC);
+    if (mem < 0)
+        a.error = -EPERM;
+    else {
+        long r = fill(c, &q, mem);
+        if (r < 0)
+            a.error = (int32_t)r;
+        else
+            a.val = r;
+        close(mem);
+    }
+    (void)ioctl(c->listener, SECCOMP_IOCTL_NOTIF_SEND, &a);
+}
+
+static void from_pid1(struct cell *c)
+{
+    struct note n;
+    int fd = -1;
+    unsigned nfds = 1;
+    ssize_t got = receive_fds(c->sync[0], &n, sizeof n, &fd, &nfds);
+    if (got != sizeof n) {
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            drop(&c->sync[0]);
+        return;
+    }
+    n.text[sizeof n.text - 1] = 0;
+    if (n.kind == NOTE_LISTENER && nfds == 1 && c->listener < 0) {
+        c->listener = fd;
+        return;
+    }
+    if (nfds)
+        close(fd);
+    if (n.kind == NOTE_EXITED && exit_code < 0)
+        exit_code = n.a & 0xff;
+    else if (started) {
+        return; /* a taken PID 1 may say what it likes: only the end is believed, and only once */
+    } else if (n.kind == NOTE_EXECUTED) {
+        started = true;
+        tell(c, EV_STARTED, 0, "");
+    } else if (n.kind == NOTE_EXEC_FAILED) {
+        started = true;
+        tell(c, EV_EXEC_FAILED, n.a, n.text);
+    } else if (n.kind == NOTE_FAILED) {
+        tell(c, EV_FAILED, n.a, n.text);
+    }
+}
+
+static void accept_connection(struct cell *c)
+{
+    int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    for (unsigned i = 0; fd >= 0 && i < CONNECTIONS; i++)
+        if (connections[i] < 0) {
+            connections[i] = fd;
+            return;
+        }
+    if (fd >= 0)
+        close(fd);
+}
+
+/* keep_only leaves the warden what its loop needs: the packet sets, and the memory of a notified process. */
+static void keep_only(void)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2] = {{0}};
+    data[0].effective = data[0].permitted = 1U << CAP_NET_ADMIN | 1U << CAP_SYS_PTRACE;
+    must(syscall(SYS_capset, &head, data), "drop the capabilities that are no longer needed", "");
+    must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs", "");
+    must(prctl(PR_SET_DUMPABLE, 0), "close /proc/self", "");
+}
+
+static void terminal_or_pipes(struct cell *c)
+{
+    c->in[0] = c->in[1] = c->out[0] = c->out[1] = c->err[0] = c->err[1] = -1;
+    if (c->spec->terminal) {
+        int unlock = 0;
+        c->master = openat(c->root, "dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+        must(c->master, "open a terminal", "");
+        must(ioctl(c->master, TIOCSPTLCK, &unlock), "unlock the terminal", "");
+        c->slave = ioctl(c->master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        must(c->slave, "open the agent's side of the terminal", "");
+        struct winsize size = {.ws_row = c->spec->rows, .ws_col = c->spec->columns};
+        ioctl(c->master, TIOCSWINSZ, &size);
+        return;
+    }
+    must(pipe2(c->in, O_CLOEXEC), "make a pipe", "");
+    must(pipe2(c->out, O_CLOEXEC), "make a pipe", "");
+    must(pipe2(c->err, O_CLOEXEC), "make a pipe", "");
+    fcntl(c->in[1], F_SETFL, O_NONBLOCK);
+    fcntl(c->out[0], F_SETFL, O_NONBLOCK);
+    fcntl(c->err[0], F_SETFL, O_NONBLOCK);
+}
+
+/* start clones PID 1 and waits until the tree stands; then the cgroups take it, and it may go on. */
+static void start(struct cell *c)
+{
+    must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c->sync), "make a socket pair", "");
+    terminal_or_pipes(c);
+    struct clone_args a = {.flags = CLONE_NEWPID | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&c->pid1,
+                           .exit_signal = SIGCHLD};
+    pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof a);
+    must(pid, "clone PID 1", "");
+    if (pid == 0) {
+        drop(&c->sync[0]), drop(&c->control), drop(&c->box), drop(&c->listening), drop(&c->log);
+        drop(&c->stdio), drop(&c->nft), drop(&c->master), drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);
+        close_all(c->cgroups, c->req.ncgroup);
+        pid1_run(c);
+    }
+    c->pid1_pid = pid;
+    drop(&c->sync[1]), drop(&c->slave), drop(&c->in[0]), drop(&c->out[1]), drop(&c->err[1]);
+    close_all(c->fds, c->nfds);
+    c->nfds = 0;
+    struct note n;
+    if (recv(c->sync[0], &n, sizeof n, 0) != sizeof n || n.kind != NOTE_BUILT) {
+        n.text[sizeof n.text - 1] = 0;
+        tell(c, EV_FAILED, n.kind == NOTE_FAILED ? n.a : ECHILD, n.kind == NOTE_FAILED ? n.text : "PID 1 died");
+        _exit(125);
+    }
+    for (unsigned i = 0; i < c->req.ncgroup; i++) {
+        char number[16];
+        int len = snprintf(number, sizeof number, "%d", pid);
+        must(write(c->cgroups[i], number, (size_t)len), "enter a cgroup", "");
+        close(c->cgroups[i]);
+    }
+    struct note go = {.kind = NOTE_GO};
+    must(send(c->sync[0], &go, sizeof go, MSG_NOSIGNAL), "let PID 1 go on", "");
+}
+
+/* finish empties what the agent left in its pipes, says how it ended, and ends. */
+static _Noreturn void finish(struct cell *c)
+{
+    while (c->sync[0] >= 0 && exit_code < 0) {
+        struct note n;
+        if (recv(c->sync[0], &n, sizeof n, MSG_DONTWAIT) != sizeof n)
+            break;
+        if (n.kind == NOTE_EXITED)
+            exit_code = n.a & 0xff;
+        else if (n.kind == NOTE_FAILED && !started) {
+            n.text[sizeof n.text - 1] = 0;
+            tell(c, EV_FAILED, n.a, n.text);
+            _exit(125);
+        }
+    }
+    if (exit_code < 0)
+        exit_code = 128 + SIGKILL;
+    int *outputs[] = {c->spec->terminal ? &c->master : &c->out[0], &c->err[0]};
+    for (unsigned i = 0; i < 2; i++)
+        for (;;) {
+            /* Five seconds without progress, and a client that does not read is left behind. */
+            while (!flush_client(c)) {
+                struct pollfd p = {c->stdio, POLLOUT, 0};
+                if (poll(&p, 1, 5000) <= 0)
+                    detach(c);
+            }
+            if (*outputs[i] < 0 || !from_agent(c, outputs[i], i == 0 ? FRAME_STDOUT : FRAME_STDERR))
+                break;
+        }
+    while (!flush_client(c)) {
+        struct pollfd p = {c->stdio, POLLOUT, 0};
+        if (poll(&p, 1, 5000) <= 0)
+            detach(c);
+    }
+    drop(&c->stdio);
+    tell(c, EV_EXITED, exit_code, "");
+    _exit(0);
+}
+
+void serve_cell(struct cell *c)
+{
+    for (unsigned i = 0; i < CONNECTIONS; i++)
+        connections[i] = -1;
+    signal(SIGCHLD, SIG_DFL);
+    start(c);
+    keep_only();
+    if (c->stdio >= 0)
+        fcntl(c->stdio, F_SETFL, O_NONBLOCK);
+    else if (!c->spec->terminal)
+        drop(&c->in[1]); /* nobody will ever write: the agent reads the end of its input */
+    for (;;) {
+        enum { PID1, SYNC, LISTEN, NOTIFY, GATE, CONTROL, OUT, ERR, IN, CLIENT, CONN };
+        struct pollfd p[CONN + CONNECTIONS];
+        bool idle = client.out_len == 0;
+        int *out = c->spec->terminal ? &c->master : &c->out[0];
+        short client_events = (short)((client.agent_len == 0 ? POLLIN : 0) | (idle ? 0 : POLLOUT));
+        p[PID1] = (struct pollfd){c->pid1, POLLIN, 0};
+        p[SYNC] = (struct pollfd){c->sync[0], POLLIN, 0};
+        p[LISTEN] = (struct pollfd){c->listening, POLLIN, 0};
+        p[NOTIFY] = (struct pollfd){c->listener, POLLIN, 0};
+        p[GATE] = (struct pollfd){c->box, POLLIN, 0};
+        p[CONTROL] = (struct pollfd){c->control, POLLIN, 0};
+        p[OUT] = (struct pollfd){idle ? *out : -1, POLLIN, 0};
+        p[ERR] = (struct pollfd){idle ? c->err[0] : -1, POLLIN, 0};
+        p[IN] = (struct pollfd){client.agent_len > 0 ? *agent_input(c) : -1, POLLOUT, 0};
+        p[CLIENT] = (struct pollfd){c->stdio, client_events, 0};
+        for (unsigned i = 0; i < CONNECTIONS; i++)
+            p[CONN + i] = (struct pollfd){connections[i], POLLIN, 0};
+        if (poll(p, CONN + CONNECTIONS, -1) < 0) {
+            if (errno == EINTR)
+                continue;
+            _exit(125);
+        }
+        if (p[SYNC].revents)
+            from_pid1(c);
+        if (p[NOTIFY].revents & POLLIN)
+            notification(c);
+        else if (p[NOTIFY].revents)
+            drop(&c->listener);
+        if (p[GATE].revents)
+            gate_serve(c);
+        if (p[OUT].revents)
+            from_agent(c, out, FRAME_STDOUT);
+        if (p[ERR].revents && client.out_len == 0)
+            from_agent(c, &c->err[0], FRAME_STDERR);
+        if (p[IN].revents)
+            to_agent(c);
+        if (p[CLIENT].revents & POLLOUT)
+            flush_client(c);
+        if (c->stdio >= 0 && (p[CLIENT].revents & (POLLIN | POLLHUP | POLLERR)))
+            from_client(c);
+        if (p[LISTEN].revents)
+            accept_connection(c);
+        if (p[CONTROL].revents)
+            command(c, &c->control);
+        for (unsigned i = 0; i < CONNECTIONS; i++)
+            if (p[CONN + i].revents)
+                command(c, &connections[i]);
+        if (p[PID1].revents)
+            finish(c);
+    }
+}

@@ -1,0 +1,188 @@
+/*
+ * skep-warden: builds a cell and stays as its parent; in its other mode, PID 1 of the cell.
+ *
+ * Laws (overview.md, decision 9):
+ *  - nothing is allocated after start: every buffer is static and bounded;
+ *  - a message has a fixed size, or is refused; what cannot be done ends the cell with a sentence;
+ *  - a path of the host is opened only to find again the object of a descriptor that was
+ *    handed over, and is used only if it is that object;
+ *  - whatever becomes the agent has dropped every capability first.
+ *
+ * Who talks to whom:
+ *
+ *   skep-worker --request+descriptors--> parent --clone--> warden --clone--> PID 1 --fork--> agent
+ *   skepd <--events/commands--> warden <--gate messages--> skep-box
+ */
+#pragma once
+
+#define _GNU_SOURCE
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    WARDEN_MAGIC = 0x50454b53, /* "SKEP" */
+    WARDEN_VERSION = 1,
+    MAX_FDS = 250,  /* descriptors of one message (SCM_MAX_FD is 253) */
+    MAX_RECORDS = 4096,
+    MAX_SPEC = 4 << 20,
+    MAX_CGROUPS = 8,
+    MAX_ARGS = 4096,
+};
+
+/* One request of the worker. The descriptors come with it, in this order: spec (a sealed memfd), control,
+ * box, listening, log, ncgroup cgroup.procs files, stdio if HAS_STDIO, then those that records name. */
+struct request {
+    uint32_t magic, version;
+    uint32_t flags;
+    uint32_t uid_in, gid_in, uid_out, gid_out;
+    uint32_t nfds, ncgroup;
+    uint32_t spec_len;
+};
+enum { HAS_STDIO = 1 };
+
+struct reply {
+    uint32_t magic;
+    int32_t error; /* errno, 0 = cloned; the pidfd comes with it */
+    uint32_t pid;
+    uint32_t pad;
+};
+
+/* The spec: this header, then records, then strings; offsets count from the start of the spec. */
+struct spec {
+    uint32_t magic, version;
+    uint32_t nrecords, strings;       /* offset of the string area; its last byte is NUL */
+    uint32_t argv, argc, envp, envc;  /* offsets of arrays of string offsets */
+    uint32_t dir, hostname, path;     /* working directory, UTS name, PATH for a name without a slash */
+    uint32_t terminal;                /* 1 = a pseudo-terminal */
+    uint16_t rows, columns;
+    uint32_t nproc;                   /* RLIMIT_NPROC of the inner user namespace, 0 = none */
+    uint32_t cpus;                    /* what sched_getaffinity shows, 0 = the host's */
+    uint64_t memory;                  /* what sysinfo shows, bytes, 0 = the host's */
+};
+
+enum op { OP_DIR = 1, OP_FILE, OP_SYMLINK, OP_BIND, OP_OVERLAY, OP_TMPFS, OP_HIDE, OP_SELF, OP_PROCFILE };
+
+struct record {
+    uint32_t op, flags;
+    uint32_t path;      /* in the cell, absolute */
+    uint32_t mode;      /* of OP_DIR, OP_FILE, OP_TMPFS */
+    uint32_t fd;        /* index among the records' descriptors */
+    uint32_t data, len; /* content of OP_FILE and OP_PROCFILE, target of OP_SYMLINK */
+    uint32_t pad;
+    uint64_t size;      /* of OP_TMPFS, bytes */
+};
+enum {
+    REC_READONLY = 1,
+    REC_DETACHED = 2,  /* the descriptor is a mount that nobody has attached yet */
+    REC_OPTIONAL = 4,  /* no such path in the cell: go on */
+    REC_NOEXEC = 8,
+    REC_FILE = 16,     /* the object is no directory */
+    REC_WRITABLE = 32, /* Landlock grants writing below */
+    REC_DEVICES = 64,  /* device nodes work: /dev/pts alone */
+};
+
+/* What skepd hears of a cell. */
+struct event {
+    uint32_t kind;
+    int32_t a, b;
+    uint32_t c;
+    uint64_t d;
+    char text[104];
+};
+enum { EV_STARTED = 1, EV_FAILED, EV_EXEC_FAILED, EV_EXITED, EV_ATTACHED, EV_DETACHED };
+
+/* What skepd may ask. */
+struct command {
+    uint32_t kind;
+    int32_t a;
+    uint32_t pad[6];
+};
+enum { CMD_SIGNAL = 1, CMD_ATTACH, CMD_KILL, CMD_STATUS };
+
+/* The box's messages about the early gate (B15). */
+struct gate {
+    uint32_t op, id;
+    uint8_t family, transport;
+    uint16_t low, high, pad;
+    uint8_t address[16];
+    uint8_t rest[24];
+};
+struct gate_ack {
+    uint32_t op, id;
+    int32_t error;
+    uint32_t pad;
+    uint64_t value;
+};
+enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER };
+
+_Static_assert(sizeof(struct request) == 40, "request");
+_Static_assert(sizeof(struct spec) == 72, "spec");
+_Static_assert(sizeof(struct record) == 40, "record");
+_Static_assert(sizeof(struct event) == 128, "event");
+_Static_assert(sizeof(struct command) == 32, "command");
+_Static_assert(sizeof(struct gate) == 56, "gate");
+_Static_assert(sizeof(struct gate_ack) == 24, "gate_ack");
+
+/* One cell, in the warden and its children. */
+struct cell {
+    struct request req;
+    const struct spec *spec;
+    int control, box, listening, log, stdio;
+    int cgroups[MAX_CGROUPS];
+    int fds[MAX_FDS];
+    unsigned nfds;
+    int host_proc;          /* the host's /proc, for the memory of a notified process */
+    int root;               /* the cell's root while it is built */
+    int master, slave;      /* the pseudo-terminal */
+    int in[2], out[2], err[2];
+    int sync[2];            /* warden, PID 1 */
+    int listener;           /* seccomp notifications */
+    int nft;                /* netlink socket of the gate */
+    int pid1;               /* pidfd */
+    pid_t pid1_pid;
+};
+
+/* Between PID 1 and the warden, over cell.sync. */
+struct note {
+    uint32_t kind;
+    int32_t a, b;
+    char text[96];
+};
+enum { NOTE_BUILT = 1, NOTE_GO, NOTE_LISTENER, NOTE_EXECUTED, NOTE_EXEC_FAILED, NOTE_EXITED, NOTE_FAILED };
+
+/* fail.c: errors end the process that meets them, with what was attempted. */
+extern struct failure_sink { int fd; bool is_note; } failure_sink;
+_Noreturn void fail(const char *what, const char *on);
+void must(long result, const char *what, const char *on);
+
+/* wire.c */
+ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds);
+bool send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned nfds);
+void close_all(int *fds, unsigned n);
+
+/* spec.c: every access to the spec goes through these, bounds checked. */
+const struct spec *spec_map(int fd, uint32_t len);
+const struct record *spec_record(const struct cell *c, uint32_t i);
+const char *spec_string(const struct cell *c, uint32_t offset);
+const void *spec_data(const struct cell *c, uint32_t offset, uint32_t len);
+void spec_vector(const struct cell *c, uint32_t offset, uint32_t count, char **into);
+
+/* net.c */
+void net_build(struct cell *c);
+void gate_serve(struct cell *c);
+
+/* mounts.c */
+void mounts_build(struct cell *c);
+void mounts_finish(struct cell *c);
+
+/* pid1.c */
+_Noreturn void pid1_run(struct cell *c);
+
+/* serve.c */
+_Noreturn void serve_cell(struct cell *c);
+
+/* log.c */
+void log_open(int fd);
+void log_write(const void *data, size_t n);

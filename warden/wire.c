@@ -1,0 +1,79 @@
+/* wire.c: one message with its descriptors over a seqpacket socket. */
+#include "warden.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+void close_all(int *fds, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* receive_fds takes one message; *nfds goes in as room and comes out as count. A message that was cut, in
+ * bytes or descriptors, is an error and leaves no descriptor open. */
+ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds)
+{
+    static char space[CMSG_SPACE(sizeof(int) * MAX_FDS)] __attribute__((aligned(8)));
+    struct iovec iov = {buf, len};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    unsigned room = *nfds;
+    ssize_t n;
+    do
+        n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    *nfds = 0;
+    if (n < 0)
+        return n;
+    bool bad = (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        unsigned count = (unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        for (unsigned i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof fd);
+            if (*nfds < room)
+                fds[(*nfds)++] = fd;
+            else {
+                close(fd);
+                bad = true;
+            }
+        }
+    }
+    if (bad) {
+        close_all(fds, *nfds);
+        *nfds = 0;
+        errno = EMSGSIZE;
+        return -1;
+    }
+    return n;
+}
+
+bool send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned nfds)
+{
+    static char space[CMSG_SPACE(sizeof(int) * MAX_FDS)] __attribute__((aligned(8)));
+    struct iovec iov = {(void *)buf, len};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (nfds > MAX_FDS)
+        return false;
+    if (nfds > 0) {
+        memset(space, 0, sizeof space);
+        m.msg_control = space;
+        m.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
+        memcpy(CMSG_DATA(h), fds, sizeof(int) * nfds);
+    }
+    ssize_t n;
+    do
+        n = sendmsg(sock, &m, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)len;
+}
