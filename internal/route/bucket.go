@@ -1,0 +1,40 @@
+package route
+
+import (
+	"sync"
+	"time"
+)
+
+// Bucket limits how often something may happen: perSecond on average, as many at
+// once. The nil Bucket refuses everything.
+type Bucket struct {
+	mu        sync.Mutex
+	perSecond float64
+	left      float64
+	last      time.Time
+	now       func() time.Time
+}
+
+// NewBucket starts full. now is the clock.
+func NewBucket(perSecond int, now func() time.Time) *Bucket {
+	return &Bucket{perSecond: float64(perSecond), left: float64(perSecond), last: now(), now: now}
+}
+
+// Take uses one turn if there is one.
+func (b *Bucket) Take() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	if passed := now.Sub(b.last); passed > 0 {
+		b.left = min(b.perSecond, b.left+passed.Seconds()*b.perSecond)
+	}
+	b.last = now
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}
