@@ -1,0 +1,320 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"skep.dev/skep/internal/sys"
+)
+
+// gatherFor bounds how long a sync waits for as many writers as the last one
+// had: they were all woken by it, and are on their way back.
+const gatherFor = 100 * time.Microsecond
+
+// group is a run of entries that are written by one call. Its waiters share
+// one sync (D3a); one of them, the leader, makes it.
+type group struct {
+	start   uint64 // position of its first byte
+	data    []byte
+	size    int // entries
+	waiting int
+	undo    map[*chain]mark
+	err     error // set before done is closed, or by a failed write
+	written bool
+	done    chan struct{} // closed once it is durable or has failed
+	leader  chan struct{} // the receiver becomes the leader
+}
+
+func newGroup() *group {
+	return &group{undo: map[*chain]mark{}, done: make(chan struct{}), leader: make(chan struct{}, 1)}
+}
+
+// await returns when g is durable. It is called with mu held, and releases it.
+func (l *Ledger) await(ctx context.Context, g *group) error {
+	g.waiting++
+	if !l.lead {
+		l.lead = true
+		l.mu.Unlock()
+		l.commit()
+		<-g.done
+		return g.err
+	}
+	l.mu.Unlock()
+	for {
+		select {
+		case <-g.done:
+			select {
+			case <-g.leader: // it failed when its leader had been named
+				l.commit()
+			default:
+			}
+			return g.err
+		case <-g.leader:
+			l.commit()
+		case <-ctx.Done():
+			l.mu.Lock()
+			g.waiting--
+			told := false
+			select {
+			case <-g.leader:
+				told = true
+			default:
+			}
+			l.mu.Unlock()
+			if told {
+				go l.commit() // somebody must: others wait for it
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// commit is the leader's work: gather, write, sync, wake, pass the lead on.
+func (l *Ledger) commit() {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.gather()
+	l.writing.Lock()
+	_ = l.flushLocked(true) // its groups have the error
+	l.mu.Lock()
+	groups, pos, err := l.behind, l.written, l.err
+	l.behind, l.inSync = nil, groups
+	l.mu.Unlock()
+	l.writing.Unlock()
+
+	// After a failed sync there is no second one: the kernel may have dropped
+	// the pages and would call them clean.
+	if len(groups) > 0 && err == nil {
+		err = l.file.Sync()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last, l.inSync = 0, nil
+	for _, g := range groups {
+		l.last += g.waiting
+		if err != nil {
+			g.err = l.breakLocked(fmt.Errorf("sync the journal: %w", err))
+		}
+		close(g.done)
+	}
+	if err == nil && pos > l.synced {
+		l.synced = pos
+		close(l.tick)
+		l.tick = make(chan struct{})
+	}
+	l.passLead()
+}
+
+// passLead gives the lead to a waiter of what is not durable yet, or to the
+// timer of entries for which nobody waits.
+func (l *Ledger) passLead() {
+	for _, g := range append(l.behind[:len(l.behind):len(l.behind)], l.cur) {
+		if g.waiting > 0 && g.err == nil {
+			g.leader <- struct{}{}
+			return
+		}
+	}
+	l.lead = false
+	if len(l.behind) > 0 {
+		l.syncLater()
+	}
+}
+
+func (l *Ledger) syncLater() {
+	if l.late {
+		return
+	}
+	l.late = true
+	l.opts.Clock.AfterFunc(l.opts.SyncWithin, func() {
+		l.mu.Lock()
+		l.late = false
+		if l.lead || len(l.behind) == 0 {
+			l.mu.Unlock()
+			return
+		}
+		l.lead = true
+		l.mu.Unlock()
+		l.commit()
+	})
+}
+
+// sync makes all that has been added durable.
+func (l *Ledger) sync() error {
+	l.mu.Lock()
+	switch {
+	case l.err != nil:
+		defer l.mu.Unlock()
+		return l.err
+	case l.cur.size > 0:
+		return l.await(context.Background(), l.cur)
+	case len(l.behind) > 0:
+		return l.await(context.Background(), l.behind[len(l.behind)-1])
+	case len(l.inSync) > 0:
+		g := l.inSync[len(l.inSync)-1]
+		l.mu.Unlock()
+		<-g.done
+		return g.err
+	}
+	l.mu.Unlock()
+	return nil
+}
+
+func (l *Ledger) gather() {
+	l.mu.Lock()
+	want := l.last
+	l.mu.Unlock()
+	if want < 2 {
+		return
+	}
+	for begin := time.Now(); time.Since(begin) < gatherFor; {
+		l.mu.Lock()
+		have := l.cur.waiting
+		for _, g := range l.behind {
+			have += g.waiting
+		}
+		l.mu.Unlock()
+		if have >= want {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// flush returns when g is written, which may be somebody else's work.
+func (l *Ledger) flush(g *group) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	written, err := g.written, g.err
+	l.mu.Unlock()
+	if written || err != nil {
+		return err
+	}
+	err = l.flushLocked(false)
+	l.mu.Lock()
+	if !l.lead {
+		l.syncLater()
+	}
+	l.mu.Unlock()
+	return err
+}
+
+// flushLocked writes the current group. It is called with writing held. Only
+// the leader may rotate, since it is the one that syncs the file.
+func (l *Ledger) flushLocked(leader bool) error {
+	l.mu.Lock()
+	g := l.cur
+	if g.size == 0 {
+		l.mu.Unlock()
+		return nil
+	}
+	l.cur = newGroup()
+	l.cur.start = g.start + uint64(len(g.data))
+	err := l.err
+	l.mu.Unlock()
+
+	if err == nil && leader {
+		err = l.rotate()
+	}
+	if err == nil {
+		_, err = l.file.WriteAt(g.data, int64(l.written-l.base)) //nolint:gosec // below the size of a file
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		return l.takeBack(g, fmt.Errorf("write the journal: %w", err))
+	}
+	l.written += uint64(len(g.data))
+	g.data, g.undo, g.written = nil, nil, true
+	l.behind = append(l.behind, g)
+	return nil
+}
+
+// takeBack undoes a group that was not written and the one that was chained to
+// it since: the chains, and whatever part of it reached the file. A full disk
+// is survived, on the reserve; anything else ends the ledger.
+func (l *Ledger) takeBack(g *group, cause error) error {
+	next := l.cur
+	for _, u := range []*group{next, g} {
+		for c, m := range u.undo {
+			c.mark = m
+			if !c.isOpen() {
+				c.stopTimer()
+				delete(l.open, c)
+			}
+		}
+	}
+	l.cur = newGroup()
+	l.cur.start = l.written
+	l.undone++
+	err := cause
+	terr := l.file.Truncate(int64(l.written - l.base)) //nolint:gosec // as above
+	if terr != nil || !sys.IsNoSpace(cause) || errors.Is(cause, ErrBroken) {
+		err = l.breakLocked(errors.Join(cause, terr))
+	} else {
+		err = l.useReserve(cause)
+	}
+	for _, u := range []*group{g, next} {
+		u.err = err
+		close(u.done)
+	}
+	return err
+}
+
+// useReserve gives the last words their space. It is called with mu held.
+func (l *Ledger) useReserve(cause error) error {
+	l.full.is, l.full.probed = true, l.opts.Clock.Now()
+	if err := l.opts.disk.remove(l.reservePath()); err != nil {
+		return l.breakLocked(errors.Join(cause, err))
+	}
+	return fmt.Errorf("%w: %w", ErrFull, cause)
+}
+
+// breakLocked ends the ledger's life: what the disk holds is not known any more.
+func (l *Ledger) breakLocked(cause error) error {
+	if l.err == nil {
+		l.err = fmt.Errorf("%w: %w", ErrBroken, cause)
+		close(l.tick) // followers see that no more comes
+		l.tick = make(chan struct{})
+	}
+	return l.err
+}
+
+func (l *Ledger) reservePath() string { return filepath.Join(l.dir, "reserve") }
+
+func (l *Ledger) keepReserve() {
+	if err := l.opts.disk.reserve(l.reservePath(), l.opts.Reserve); err != nil {
+		l.full.is = true
+	}
+}
+
+func journalName(base uint64) string { return fmt.Sprintf("%016x", base) }
+
+// rotate begins a new file where the current one is large enough. The old one
+// is durable before the new one has a name, so only the last file can be torn.
+func (l *Ledger) rotate() error {
+	if l.written-l.base < l.opts.JournalBytes {
+		return nil
+	}
+	if err := l.file.Sync(); err != nil {
+		return fmt.Errorf("sync the file that is full: %w", errors.Join(ErrBroken, err))
+	}
+	dir := filepath.Join(l.dir, "journal")
+	name := filepath.Join(dir, journalName(l.written))
+	f, err := l.opts.disk.open(name)
+	if err != nil {
+		return err
+	}
+	if err := l.opts.disk.syncDir(dir); err != nil {
+		return errors.Join(err, f.Close(), l.opts.disk.remove(name))
+	}
+	old := l.file
+	l.mu.Lock()
+	l.file, l.base = f, l.written
+	l.mu.Unlock()
+	return old.Close()
+}
