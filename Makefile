@@ -31,7 +31,7 @@ endif
 WARDEN_CFLAGS := -std=gnu11 -O2 -g -Wall -Wextra -Werror -Wformat=2 -Wshadow -Wvla -Wstrict-prototypes \
 	-fPIE -fstack-protector-strong -fstack-clash-protection -fno-strict-aliasing -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 WARDEN_LDFLAGS := -static-pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,separate-code
-WARDEN_SOURCES := $(filter-out %_test.c,$(wildcard warden/*.c))
+WARDEN_SOURCES := $(filter-out %_test.c %_fuzz.c warden/test_% warden/fuzz_%,$(wildcard warden/*.c))
 
 build: go warden
 
@@ -50,6 +50,7 @@ run: toolchain
 	@scripts/install-missing build run
 	@$(MAKE) --no-print-directory build
 	@scripts/system-user
+	@if [ ! -x scripts/demo ]; then echo "make run: everything is built in $(BIN)/, but there is no demonstration yet (scripts/demo)"; exit 1; fi
 	@scripts/demo
 
 check: toolchain build/tools/.built

@@ -2,6 +2,7 @@ package structure
 
 import (
 	"go/ast"
+	"path"
 	"sort"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ const (
 	funcMost    = 100
 	funcUsual   = 60 // the 95th percentile
 	packageMost = 2000
+	wardenMost  = 1500
 )
 
 func TestPackageComments(t *testing.T) {
@@ -88,6 +90,29 @@ func TestPackageLength(t *testing.T) {
 		if n > packageMost && excused(files) == "" {
 			t.Errorf("%s has %d lines, over %d: split it, or say why not in a line \"Size: ...\" of its package comment", dir, n, packageMost)
 		}
+	}
+}
+
+// TestWardenLength: the one program that is not Go stays small enough to be read
+// in an evening. Lines that are blank, comment or generated do not count.
+func TestWardenLength(t *testing.T) {
+	n := 0
+	for _, name := range append(files(t, "warden", ".c"), files(t, "warden", ".h")...) {
+		text := read(t, name)
+		base := path.Base(name)
+		if path.Dir(name) != "warden" || strings.Contains(base, "test") || strings.Contains(base, "fuzz") || strings.HasPrefix(text, "/* Written by warden/gen") {
+			continue
+		}
+		for _, line := range strings.Split(text, "\n") {
+			line = strings.TrimSpace(line)
+			if line != "" && !strings.HasPrefix(line, "//") && !strings.HasPrefix(line, "/*") && !strings.HasPrefix(line, "*") {
+				n++
+			}
+		}
+	}
+	t.Logf("measured: %d lines of C in the warden (at most %d)", n, wardenMost)
+	if n > wardenMost {
+		t.Errorf("warden/ has %d lines of code, at most %d: what Go can do outside of it stands outside of it", n, wardenMost)
 	}
 }
 
