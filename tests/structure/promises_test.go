@@ -124,6 +124,30 @@ func promised(text string, names map[string]bool) (found, missing []string) {
 	return found, missing
 }
 
+func TestPromisedIsFound(t *testing.T) {
+	names := map[string]bool{"TestReal": true, "test_real": true}
+	for name, c := range map[string]struct {
+		text           string
+		found, missing int
+	}{
+		"a test":            {"`TestReal`", 1, 0},
+		"of a package":      {"ledger.TestReal/case", 1, 0},
+		"a C test":          {"test_real", 1, 0},
+		"no such test":      {"TestReal, TestUnreal", 1, 1},
+		"a file":            {"tests/structure/tree_test.go", 1, 0},
+		"a file by name":    {"tree_test.go", 1, 0},
+		"no such file":      {"tests/attack/nothing.txt", 0, 1},
+		"only fine words":   {"the integration suite", 0, 0},
+		"a word like tests": {"Testing it", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if found, missing := promised(c.text, names); len(found) != c.found || len(missing) != c.missing {
+				t.Errorf("found %v, missing %v", found, missing)
+			}
+		})
+	}
+}
+
 func exists(name string) bool {
 	if _, err := os.Stat(filepath.Join(root, name)); err == nil {
 		return true
