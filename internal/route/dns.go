@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	answerTTL    = 3600
-	admitTimeout = 20 * time.Millisecond // B14
+	answerTTL = 3600
+	AdmitTime = 20 * time.Millisecond // for the kernel to take an address (B14)
 )
 
 // Admitter opens the kernel's early gate for a name's address, with the ports
@@ -83,7 +83,7 @@ func (r *Resolver) lookup(ctx context.Context, q dnsmessage.Question) (netip.Add
 	if evicted.IsValid() {
 		r.Gate.Withdraw(evicted)
 	}
-	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AdmitTime)
 	defer cancel()
 	if r.Gate.Admit(ctx, host, addr) != nil {
 		return netip.Addr{}, dnsmessage.RCodeServerFailure

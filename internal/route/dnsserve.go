@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	dnsClients = 32               // TCP clients at once, more are refused (B150)
+	DNSClients = 32               // TCP clients at once, more are refused (B150)
+	DNSNames   = 65536            // in each family (B52)
+	DNSQueries = 500              // a second
 	dnsPending = 128              // UDP queries that wait for the kernel at once
 	dnsIdle    = 10 * time.Second // of a TCP client
 )
@@ -41,7 +43,7 @@ func (r *Resolver) ServeUDP(ctx context.Context, c net.PacketConn) error {
 
 // ServeTCP answers queries with a two-byte length (RFC 1035, 4.2.2).
 func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
-	clients := make(chan struct{}, dnsClients)
+	clients := make(chan struct{}, DNSClients)
 	for {
 		c, err := l.Accept()
 		if err != nil {

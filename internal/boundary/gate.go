@@ -1,0 +1,196 @@
+package boundary
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/policy"
+)
+
+// Identity is who the cell is: the listener's word, never the agent's.
+type Identity struct {
+	Cell, Agent string
+	Generation  uint64
+}
+
+// Gate decides, records and opens every flow of one cell. All fields are set
+// before the first flow and not changed.
+type Gate struct {
+	Identity Identity
+	Recorder Recorder
+	Refusals *Refusals
+	Internet Dest
+	Model    Dest // nil where the cell has no model right
+	Flows    int  // how many may be open at once (B150)
+	Now      func() time.Time
+
+	policy atomic.Pointer[policy.Policy]
+	open   atomic.Int64
+	live   sync.WaitGroup
+}
+
+// Install makes p the policy of every later Request, or changes nothing and says
+// what is wrong with it (B88, B160).
+func (g *Gate) Install(p policy.Policy) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	g.policy.Store(&p)
+	return nil
+}
+
+// Policy is the installed policy; the zero one, which allows nothing, before.
+func (g *Gate) Policy() policy.Policy {
+	if p := g.policy.Load(); p != nil {
+		return *p
+	}
+	return policy.Policy{}
+}
+
+// Serve takes one attempt through the gate: identify, decide, record, open,
+// account (B4). It owns agent and returns when the flow is over.
+func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
+	g.live.Add(1)
+	defer g.live.Done()
+	begin := g.Now()
+
+	q = g.identify(q)
+	v, p := g.decide(q)
+	if v.Allowed() && !g.enter() {
+		v = flow.Verdict{Reason: flow.Busy, Rule: v.Rule, Line: v.Line}
+	} else if v.Allowed() {
+		defer g.leave()
+	}
+	r := Record{Kind: Intent, Time: begin, Request: q, Policy: p.version(), Decision: "allow", Verdict: v}
+	if !v.Allowed() {
+		Reset(agent)
+		g.refuse(ctx, r)
+		return
+	}
+	if err := g.record(ctx, r); err != nil {
+		Reset(agent)
+		r.Verdict = flow.Verdict{Reason: flow.RecordUnavailable, Rule: v.Rule, Line: v.Line}
+		g.refuse(ctx, r)
+		return
+	}
+	up, err := g.dest(q).Open(ctx, Permit{request: q, policy: p.value})
+	if err != nil {
+		Reset(agent)
+		g.failed(ctx, r, err)
+		return
+	}
+	end := up.Carry(ctx, agent)
+	g.account(ctx, r, up, end)
+}
+
+// identify writes the gate's own identity over whatever the route filled in.
+func (g *Gate) identify(q flow.Request) flow.Request {
+	q.Cell, q.Agent, q.Generation = g.Identity.Cell, g.Identity.Agent, g.Identity.Generation
+	q.Inner = flow.Inner{}
+	return q
+}
+
+// held is the policy under which one Request is decided.
+type held struct{ value *policy.Policy }
+
+func (h held) version() string {
+	if h.value == nil {
+		return ""
+	}
+	return h.value.Version
+}
+
+func (g *Gate) decide(q flow.Request) (flow.Verdict, held) {
+	p := g.policy.Load()
+	if p == nil {
+		return flow.Verdict{Reason: flow.PolicyUnavailable}, held{}
+	}
+	return policy.Decide(q, *p), held{p}
+}
+
+// record writes within the bound of B4.
+func (g *Gate) record(ctx context.Context, r Record) error {
+	ctx, cancel := context.WithTimeout(ctx, RecordWait)
+	defer cancel()
+	return g.Recorder.Record(ctx, r)
+}
+
+// refuse records a refusal. A failed write leaves it a refusal: nothing was
+// opened, and the count waits for the next try.
+func (g *Gate) refuse(ctx context.Context, r Record) {
+	r.Kind = Denied
+	r.Decision = r.Verdict.Refusal().Word()
+	if !g.Refusals.Itemise() || g.record(ctx, r) != nil {
+		g.Refusals.Add(r)
+	}
+}
+
+// dest picks the row of B70; an allowed Request is in one of the two.
+func (g *Gate) dest(q flow.Request) Dest {
+	if policy.Dispatch(q) != policy.RowModel {
+		return g.Internet
+	}
+	if g.Model == nil {
+		return nowhere{}
+	}
+	return g.Model
+}
+
+func (g *Gate) failed(ctx context.Context, r Record, err error) {
+	why := &Failure{Reason: flow.DialFailed, Err: err}
+	errors.As(err, &why)
+	r.Verdict.Reason, r.Dropped = why.Reason, why.Dropped
+	g.outcome(ctx, r)
+}
+
+func (g *Gate) account(ctx context.Context, r Record, up Upstream, end End) {
+	r.Address, r.Dropped = up.Address(), up.Dropped()
+	r.Up, r.Down = end.Up, end.Down
+	r.Request.Inner = end.Inner
+	r.Verdict.Reason = end.Reason
+	g.outcome(ctx, r)
+}
+
+// outcome writes the second record of a flow (B190). The flow's own context may
+// have ended with it, so the write does not depend on that.
+func (g *Gate) outcome(ctx context.Context, r Record) {
+	r.Kind = Outcome
+	r.Duration = g.Now().Sub(r.Time)
+	r.Decision = decisionOf(r.Verdict.Reason)
+	// The intent is durable already; an outcome that cannot be written leaves a
+	// flow without an end in the ledger, which says as much.
+	_ = g.record(context.WithoutCancel(ctx), r)
+}
+
+func (g *Gate) enter() bool {
+	if g.open.Add(1) > int64(g.Flows) {
+		g.open.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (g *Gate) leave() { g.open.Add(-1) }
+
+// Wait returns when every flow is over and recorded.
+func (g *Gate) Wait() { g.live.Wait() }
+
+// Reset ends a connection so that its peer sees a reset, not an end of file (B18).
+func Reset(c net.Conn) {
+	if t, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// nowhere stands for the model gateway of a cell that has a right but no gateway.
+type nowhere struct{}
+
+func (nowhere) Open(context.Context, Permit) (Upstream, error) {
+	return nil, &Failure{Reason: flow.NoProvider}
+}

@@ -1,0 +1,65 @@
+package boundary
+
+import (
+	"net/netip"
+
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/policy"
+)
+
+// Permit says that the gate has decided and recorded one Request, under one
+// policy (B5, B160). Only Gate makes a valid one.
+type Permit struct {
+	request flow.Request
+	policy  *policy.Policy
+}
+
+// Valid reports whether the gate made this permit. A destination opens nothing
+// for one that is not.
+func (p Permit) Valid() bool { return p.policy != nil }
+
+// Request is what was permitted. The destination to open is in it and nowhere
+// else, so that a permit cannot be used for another.
+func (p Permit) Request() flow.Request { return p.request }
+
+// Keeps reports whether a resolved address of the permitted name may be dialed
+// (B102), or whether addr is the permitted literal itself.
+func (p Permit) Keeps(addr netip.Addr) bool {
+	if !p.Valid() {
+		return false
+	}
+	if p.request.Addr.IsValid() {
+		return p.request.Addr == addr
+	}
+	return policy.Keep(p.request, *p.policy, addr)
+}
+
+// Resolve is what the policy says that the name resolves to; nil means: ask (B84).
+func (p Permit) Resolve() []netip.Addr {
+	if !p.Valid() {
+		return nil
+	}
+	return policy.Resolve(p.request, *p.policy)
+}
+
+// RefuseMixed reports whether one address that is not kept refuses all (B102).
+func (p Permit) RefuseMixed() bool { return !p.Valid() || p.policy.Ceiling.Mixed }
+
+// Inspect says what of the agent's bytes must be read first (B110, B112).
+func (p Permit) Inspect() policy.Want {
+	if !p.Valid() {
+		return policy.WantHTTP
+	}
+	return policy.Inspect(p.request, *p.policy)
+}
+
+// DecideInner is the second decision, on the same Request with the agent's own
+// words (B110, B115). The zero Permit denies.
+func (p Permit) DecideInner(inner flow.Inner) flow.Verdict {
+	if !p.Valid() {
+		return flow.Verdict{}
+	}
+	q := p.request
+	q.Inner = inner
+	return policy.DecideInner(q, *p.policy)
+}

@@ -1,0 +1,50 @@
+package boundary
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"skep.dev/skep/internal/flow"
+)
+
+// Kind says which of a flow's records this is (B190).
+type Kind uint8
+
+// Intent is before an allowed flow opens, Outcome when it has ended, Denied a
+// refusal, which may stand for many (B17).
+const (
+	Intent Kind = iota + 1
+	Outcome
+	Denied
+)
+
+// Record is one record of the boundary (B191), still without time and chain of
+// the ledger.
+type Record struct {
+	Kind     Kind
+	Time     time.Time
+	Request  flow.Request
+	Policy   string // version of the policy that decided
+	Decision string // allow, block or fail
+	Verdict  flow.Verdict
+	Address  netip.AddrPort // dialed, only if connected
+	Dropped  int            // resolved addresses that were not kept
+	Up, Down uint64         // bytes
+	Duration time.Duration
+}
+
+// Recorder appends to the ledger. When Record returns nil, the record is
+// durable; any error means that it may not be.
+type Recorder interface {
+	Record(ctx context.Context, r Record) error
+}
+
+// decisionOf is the recorded decision of a reason: what opened and ended well is
+// "allow" (B63).
+func decisionOf(why flow.Reason) string {
+	if why == flow.None {
+		return "allow"
+	}
+	return why.Word()
+}

@@ -1,0 +1,136 @@
+package boundary
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/route"
+)
+
+// Refusals gathers refusals so that identical ones within Coalesce become one
+// record with a count, and none is lost (B17). It is safe for concurrent use.
+type Refusals struct {
+	recorder Recorder
+	now      func() time.Time
+	rate     *route.Bucket
+
+	mu      sync.Mutex
+	waiting map[refusalKey]*Record
+	order   []refusalKey // oldest first
+}
+
+// refusalKey is what makes two refusals identical.
+type refusalKey struct {
+	destination string
+	transport   flow.Transport
+	reason      flow.Reason
+}
+
+// NewRefusals gathers for one recorder; now is the clock.
+func NewRefusals(recorder Recorder, now func() time.Time) *Refusals {
+	return &Refusals{recorder: recorder, now: now, rate: route.NewBucket(Itemised, now), waiting: map[refusalKey]*Record{}}
+}
+
+// Itemise reports whether one more refusal may have a record of its own now;
+// above Itemised in a second they are counted.
+func (r *Refusals) Itemise() bool { return r.rate.Take() }
+
+// Add counts one refusal, or as many as its Request stands for. With too many
+// different ones waiting, it is counted without its destination.
+func (r *Refusals) Add(rec Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec.Kind = Denied
+	key := refusalKey{rec.Request.Destination(), rec.Request.Transport, rec.Verdict.Refusal()}
+	if r.waiting[key] == nil && len(r.waiting) >= WaitingRecords {
+		key = refusalKey{"*", rec.Request.Transport, rec.Verdict.Refusal()}
+		rec.Request = anonymous(rec.Request)
+	}
+	if have := r.waiting[key]; have != nil {
+		have.Request.Count += rec.Request.Count
+		return
+	}
+	rec.Time = r.now()
+	r.waiting[key] = &rec
+	r.order = append(r.order, key)
+}
+
+// anonymous keeps who and how many, and drops where to.
+func anonymous(q flow.Request) flow.Request {
+	return flow.Request{ID: q.ID, Cell: q.Cell, Agent: q.Agent, Generation: q.Generation, Direction: q.Direction, Wire: q.Wire, Transport: q.Transport, Count: q.Count}
+}
+
+// Flush writes the records whose window is over, or all of them. What cannot be
+// written waits for the next call.
+func (r *Refusals) Flush(ctx context.Context, all bool) error {
+	var errs []error
+	for _, rec := range r.due(all) {
+		rec.Decision = rec.Verdict.Refusal().Word()
+		ctx, cancel := context.WithTimeout(ctx, RecordWait)
+		if err := r.recorder.Record(ctx, rec); err != nil {
+			errs = append(errs, err)
+			r.Add(rec)
+		}
+		cancel()
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Refusals) due(all bool) []Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Record
+	for len(r.order) > 0 {
+		rec := r.waiting[r.order[0]]
+		if !all && r.now().Sub(rec.Time) < Coalesce {
+			break
+		}
+		out = append(out, *rec)
+		delete(r.waiting, r.order[0])
+		r.order = r.order[1:]
+	}
+	return out
+}
+
+// Early takes one refusal that the kernel made and logged: it becomes a Request
+// that is decided like any other, and counted (B17). host is the name behind a
+// synthetic destination, or empty.
+func (g *Gate) Early(e route.Refusal, host string) {
+	q := flow.Request{
+		ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: e.Transport, Port: e.Dst.Port(), Count: 1,
+	}
+	if host != "" {
+		q.Name, q.Synthetic = host, e.Dst.Addr()
+	} else {
+		q.Addr = e.Dst.Addr().Unmap()
+	}
+	q = g.identify(q)
+	v, p := g.decide(q)
+	switch {
+	case e.Transport == flow.Other:
+		v = flow.Verdict{Reason: flow.TransportNotAllowed}
+	case v.Allowed():
+		// The kernel refused what policy allows: the table of flows or the rate
+		// was full, or the address came before its name was admitted.
+		v = flow.Verdict{Reason: flow.Busy, Rule: v.Rule, Line: v.Line}
+	}
+	g.Refusals.Add(Record{Request: q, Policy: p.version(), Verdict: v})
+}
+
+// Unlogged counts n refusals of which the kernel kept only a number (B17).
+func (g *Gate) Unlogged(n uint64) {
+	if n == 0 {
+		return
+	}
+	q := g.identify(flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.Other, Count: n})
+	g.Refusals.Add(Record{Request: q, Policy: held{g.policy.Load()}.version(), Verdict: flow.Verdict{Reason: flow.NotOnAllowlist}})
+}
+
+// NoOriginal records a connection that came to the listener itself (B16).
+func (g *Gate) NoOriginal(ctx context.Context) {
+	q := g.identify(flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Count: 1})
+	g.refuse(ctx, Record{Time: g.Now(), Request: q, Policy: held{g.policy.Load()}.version(), Verdict: flow.Verdict{Reason: flow.NoOriginalDestination}})
+}
