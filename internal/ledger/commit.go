@@ -221,7 +221,7 @@ func (l *Ledger) flushLocked(leader bool) error {
 		err = l.rotate()
 	}
 	if err == nil {
-		_, err = l.file.WriteAt(g.data, int64(l.written-l.base)) //nolint:gosec // below the size of a file
+		_, err = l.file.WriteAt(g.data, int64(l.written-l.base))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +252,7 @@ func (l *Ledger) takeBack(g *group, cause error) error {
 	l.cur.start = l.written
 	l.undone++
 	err := cause
-	terr := l.file.Truncate(int64(l.written - l.base)) //nolint:gosec // as above
+	terr := l.file.Truncate(int64(l.written - l.base))
 	if terr != nil || !sys.IsNoSpace(cause) || errors.Is(cause, ErrBroken) {
 		err = l.breakLocked(errors.Join(cause, terr))
 	} else {

@@ -43,7 +43,7 @@ func parts(dir string) ([]part, error) {
 		if !info.Mode().IsRegular() {
 			return nil, fmt.Errorf("%w: %q is not a file", errAlien, n.Name())
 		}
-		out = append(out, part{path: filepath.Join(dir, "journal", n.Name()), base: base, size: uint64(info.Size())}) //nolint:gosec // not negative
+		out = append(out, part{path: filepath.Join(dir, "journal", n.Name()), base: base, size: uint64(info.Size())})
 	}
 	return out, nil
 }
@@ -53,45 +53,46 @@ var errAlien = errors.New("not a part of a ledger")
 // walk calls each with every frame of the journal files from position from on,
 // in order. limit ends the last file early, so that what is being written
 // meanwhile is not read. Its error is that of each, of [entry.Reader] at the
-// position in broken, or errGap.
-func walk(files []part, from, limit uint64, each func(pos uint64, payload []byte) error) (broken uint64, err error) {
+// position broken, with the bytes of a frame whose
+// CRC is wrong, or errGap.
+func walk(files []part, from, limit uint64, each func(pos uint64, payload []byte) error) (broken uint64, bad []byte, err error) {
 	for i, p := range files {
 		if i > 0 && p.base != files[i-1].end() {
-			return files[i-1].end(), fmt.Errorf("%w: %s does not begin where the file before it ends", errGap, filepath.Base(p.path))
+			return files[i-1].end(), nil, fmt.Errorf("%w: %s does not begin where the file before it ends", errGap, filepath.Base(p.path))
 		}
 		if p.end() <= from {
 			continue
 		}
-		if pos, err := walkPart(p, max(from, p.base), min(limit, p.end()), each); err != nil {
-			return pos, err
+		if pos, bad, err := walkPart(p, max(from, p.base), min(limit, p.end()), each); err != nil {
+			return pos, bad, err
 		}
 	}
-	return 0, nil
+	return 0, nil, nil
 }
 
 var errGap = errors.New("journal files do not join")
 
-func walkPart(p part, from, to uint64, each func(uint64, []byte) error) (uint64, error) {
+func walkPart(p part, from, to uint64, each func(uint64, []byte) error) (uint64, []byte, error) {
 	if from >= to {
-		return 0, nil
+		return 0, nil, nil
 	}
 	f, err := os.Open(p.path)
 	if err != nil {
-		return from, err
+		return from, nil, err
 	}
-	defer f.Close()
-	r := entry.NewReader(io.NewSectionReader(f, int64(from-p.base), int64(to-from)), from) //nolint:gosec // sizes of files
+	defer func() { _ = f.Close() }()
+	r := entry.NewReader(io.NewSectionReader(f, int64(from-p.base), int64(to-from)), from)
 	for {
 		pos := r.Position()
 		payload, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return 0, nil
+			return 0, nil, nil
 		}
 		if err != nil {
-			return pos, err
+			return pos, payload, err
 		}
 		if err := each(pos, payload); err != nil {
-			return pos, err
+			return pos, nil, err
 		}
 	}
 }

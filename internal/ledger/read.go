@@ -75,7 +75,7 @@ func read(dir string, f Filter, from, limit uint64, yield func(Record, error) bo
 		mark = []byte(`,"cell":"` + f.Cell + `","kind":"`)
 	}
 	end := from
-	broken, err := walk(files, from, limit, func(pos uint64, payload []byte) error {
+	broken, _, err := walk(files, from, limit, func(pos uint64, payload []byte) error {
 		end = pos + uint64(len(payload)) + entry.HeadSize
 		if mark != nil && !bytes.Contains(payload, mark) {
 			return nil // most entries are of other cells: do not parse them

@@ -36,7 +36,7 @@ func (l *Ledger) repair() (kind.Recovery, error) {
 		}
 		files = []part{{path: filepath.Join(dir, journalName(0))}}
 	}
-	broken, err := walk(files, last.Unsealed, math.MaxUint64, func(pos uint64, payload []byte) error {
+	broken, _, err := walk(files, last.Unsealed, math.MaxUint64, func(pos uint64, payload []byte) error {
 		return l.recoverEntry(&found, pos, payload)
 	})
 	tail := files[len(files)-1]
@@ -75,7 +75,7 @@ func (l *Ledger) recoverSeals(found *kind.Recovery) (kind.Seal, error) {
 	if err != nil {
 		return last, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return last, err
@@ -88,7 +88,7 @@ func (l *Ledger) recoverSeals(found *kind.Recovery) (kind.Seal, error) {
 		}
 		if errors.Is(err, entry.ErrTorn) || errors.Is(err, entry.ErrDamaged) {
 			// A torn write has at most one batch of seals behind it.
-			if uint64(info.Size())-r.Position() > maxSeals*8<<10 { //nolint:gosec // not negative
+			if uint64(info.Size())-r.Position() > maxSeals*8<<10 {
 				return last, fmt.Errorf("%w: its seals: %w", ErrDamaged, err)
 			}
 			break
@@ -101,12 +101,12 @@ func (l *Ledger) recoverSeals(found *kind.Recovery) (kind.Seal, error) {
 		}
 	}
 	s.size = r.Position()
-	found.SealsDropped = uint64(info.Size()) - s.size //nolint:gosec // not negative
+	found.SealsDropped = uint64(info.Size()) - s.size
 	if s.file, err = l.opts.disk.open(l.sealsPath()); err != nil {
 		return last, err
 	}
 	if found.SealsDropped > 0 {
-		return last, errors.Join(s.file.Truncate(int64(s.size)), s.file.Sync()) //nolint:gosec // size of a file
+		return last, errors.Join(s.file.Truncate(int64(s.size)), s.file.Sync())
 	}
 	return last, nil
 }
@@ -164,19 +164,19 @@ func (l *Ledger) cutTorn(found *kind.Recovery, tail part, end uint64) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	found.Dropped = tail.end() - end
 	sum := sha256.New()
-	torn := io.NewSectionReader(src, int64(end-tail.base), int64(found.Dropped)) //nolint:gosec // sizes of files
+	torn := io.NewSectionReader(src, int64(end-tail.base), int64(found.Dropped))
 	if _, err := io.Copy(sum, torn); err != nil {
 		return err
 	}
 	found.DroppedDigest = hex.EncodeToString(sum.Sum(nil))
 	name := "torn-" + journalName(end)
-	if l.keepTorn(filepath.Join(l.dir, name), src, int64(end-tail.base), int64(found.Dropped)) == nil { //nolint:gosec // as above
+	if l.keepTorn(filepath.Join(l.dir, name), src, int64(end-tail.base), int64(found.Dropped)) == nil {
 		found.Kept = name
 	}
-	if err := l.file.Truncate(int64(end - tail.base)); err != nil { //nolint:gosec // as above
+	if err := l.file.Truncate(int64(end - tail.base)); err != nil {
 		return fmt.Errorf("cut the torn end off the journal: %w", err)
 	}
 	return nil

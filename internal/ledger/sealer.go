@@ -246,10 +246,10 @@ func (s *sealer) sign(cuts []*cut) ([]byte, error) {
 }
 
 func (s *sealer) write(data []byte) error {
-	_, err := s.file.WriteAt(data, int64(s.size)) //nolint:gosec // below the size of a file
+	_, err := s.file.WriteAt(data, int64(s.size))
 	l := s.l
 	if err != nil {
-		terr := s.file.Truncate(int64(s.size)) //nolint:gosec // as above
+		terr := s.file.Truncate(int64(s.size))
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if terr == nil && sys.IsNoSpace(err) {

@@ -19,7 +19,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // PutHead writes the head of the frame whose entry is payload into dst.
 func PutHead(dst, payload []byte) {
-	binary.LittleEndian.PutUint32(dst, uint32(len(payload))) //nolint:gosec // bounded by MaxSize
+	binary.LittleEndian.PutUint32(dst, uint32(len(payload)))
 	binary.LittleEndian.PutUint32(dst[4:], crc32.Checksum(payload, castagnoli))
 }
 
@@ -51,7 +51,8 @@ func (r *Reader) Position() uint64 { return r.pos }
 
 // Next returns the entry of the next frame, valid until the call after. It
 // returns io.EOF at the end, and an error that wraps [ErrTorn], [ErrDamaged]
-// or that of the reader; after an error [Reader.Position] is that of the frame.
+// or that of the reader. With a wrong CRC it returns the bytes too, so that a
+// fault can be named. After an error [Reader.Position] is that of the frame.
 func (r *Reader) Next() ([]byte, error) {
 	if err := r.fill(HeadSize); err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 	payload := r.buf[r.lo+HeadSize : r.lo+HeadSize+int(n)]
 	if crc32.Checksum(payload, castagnoli) != sum {
-		return nil, fmt.Errorf("%w at %d: its CRC is not that of its %d bytes", ErrDamaged, r.pos, n)
+		return payload, fmt.Errorf("%w at %d: its CRC is not that of its %d bytes", ErrDamaged, r.pos, n)
 	}
 	r.lo += HeadSize + int(n)
 	r.pos += HeadSize + uint64(n)

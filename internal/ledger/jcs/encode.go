@@ -162,7 +162,7 @@ type member struct {
 
 // plans caches the sorted members of each struct type. It only ever holds what
 // the type itself says, so it is no state.
-var plans sync.Map //nolint:gochecknoglobals // a cache keyed by type
+var plans sync.Map
 
 func planOf(t reflect.Type) ([]member, error) {
 	if p, ok := plans.Load(t); ok {
