@@ -9,13 +9,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
+	err := run(os.Args[1:], os.Stdin, os.Stdout)
+	if errors.Is(err, errFailed) {
+		os.Exit(1) // what failed was shown, and the closing line stays the last
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
 	}
