@@ -1,0 +1,154 @@
+// Package cells keeps the record of each cell in its own file, so that a daemon
+// that starts again finds every cell that there was (L20).
+//
+// Its laws:
+//   - A change is on disk before it is told to anyone.
+//   - A record is replaced as a whole: written beside, synced, renamed, and the
+//     directory synced. A crash leaves the old or the new one.
+//   - Reading is strict: a file that is not a record of this version is an error,
+//     never an empty cell.
+package cells
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// State is where in its life a cell is (cell.md, "Life").
+type State string
+
+// The states. The zero State is none.
+const (
+	Declared State = "declared"
+	Building State = "building"
+	Running  State = "running"
+	Stopping State = "stopping"
+	Stopped  State = "stopped"
+	Failed   State = "failed"
+	Merged   State = "merged"
+	Dropped  State = "dropped"
+)
+
+// Ended tells whether no process of the cell can be left.
+func (s State) Ended() bool {
+	switch s {
+	case Stopped, Failed, Merged, Dropped:
+		return true
+	case Declared, Building, Running, Stopping:
+	}
+	return false
+}
+
+// HasLayer tells whether what the cell wrote is still there.
+func (s State) HasLayer() bool { return s != Merged && s != Dropped && s != Failed }
+
+// Grant is one granted path as the cell had it.
+type Grant struct {
+	Path     string `json:"path"`
+	Writable bool   `json:"writable,omitempty"`
+	Layer    int    `json:"layer"` // index of a writable grant's layer, else -1
+	File     bool   `json:"file,omitempty"`
+}
+
+// Cause is why a cell ended.
+type Cause struct {
+	Word   string `json:"word,omitempty"`   // of the ledger's cell.stopped
+	Budget string `json:"budget,omitempty"` // the budget's name, with Word budget
+	Limit  int64  `json:"limit,omitempty"`  // in its smallest unit
+	Peak   int64  `json:"peak,omitempty"`
+	Detail string `json:"detail,omitempty"` // a sentence
+}
+
+// String is the form of the API: "exit", "budget: wall", "failed: ...".
+func (c Cause) String() string {
+	switch {
+	case c.Budget != "":
+		return c.Word + ": " + c.Budget
+	case c.Word == "failed" && c.Detail != "":
+		return c.Word + ": " + c.Detail
+	}
+	return c.Word
+}
+
+// Record is all that is kept of a cell.
+type Record struct {
+	V             int       `json:"v"`
+	ID            string    `json:"id"`
+	Name          string    `json:"name,omitempty"`
+	State         State     `json:"state"`
+	UID           uint32    `json:"uid"` // who started it
+	Argv          []string  `json:"argv"`
+	WorkingDir    string    `json:"working_dir"`
+	Profile       []byte    `json:"profile"` // the effective text: the difference is judged by it
+	ProfileName   string    `json:"profile_name"`
+	ProfileDigest string    `json:"profile_digest"`
+	Grants        []Grant   `json:"grants"`
+	Unenforced    []string  `json:"unenforced,omitempty"`
+	Created       time.Time `json:"created,omitzero"`
+	Started       time.Time `json:"started,omitzero"`
+	Stopped       time.Time `json:"stopped,omitzero"`
+	ExitCode      int       `json:"exit_code"`
+	Cause         Cause     `json:"cause,omitzero"`
+	Allowed       int64     `json:"allowed"` // crossings
+	Refused       int64     `json:"refused"`
+}
+
+// version of the file's form.
+const version = 1
+
+const fileName = "cell.json"
+
+func read(dir string) (*Record, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	var r Record
+	if err := d.Decode(&r); err != nil {
+		return nil, fmt.Errorf("read record of cell %s: %w", filepath.Base(dir), err)
+	}
+	if r.V != version || r.ID != filepath.Base(dir) {
+		return nil, fmt.Errorf("read record of cell %s: it is of version %d and cell %q", filepath.Base(dir), r.V, r.ID)
+	}
+	return &r, nil
+}
+
+func write(dir string, r *Record) (err error) {
+	r.V = version
+	raw, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode record of cell %s: %w", r.ID, err)
+	}
+	path := filepath.Join(dir, fileName)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write record of cell %s: %w", r.ID, err)
+	}
+	_, err = f.Write(append(raw, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("write record of cell %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
