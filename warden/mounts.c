@@ -133,10 +133,10 @@ static int fd_of(struct cell *c, const struct record *r, unsigned k)
 
 static int overlay(struct cell *c, const struct record *r, const char *path)
 {
-    char lower[40], upper[40], work[40];
+    char lower[48], upper[48], work[48];
     snprintf(lower, sizeof lower, "/proc/self/fd/%d", fd_of(c, r, 0));
-    snprintf(upper, sizeof upper, "/proc/self/fd/%d", fd_of(c, r, 1));
-    snprintf(work, sizeof work, "/proc/self/fd/%d", fd_of(c, r, 2));
+    snprintf(upper, sizeof upper, "/proc/self/fd/%d/upper", fd_of(c, r, 1));
+    snprintf(work, sizeof work, "/proc/self/fd/%d/work", fd_of(c, r, 1));
     const char *options[] = {"lowerdir", lower, "upperdir", upper, "workdir", work, "userxattr", "", NULL};
     return filesystem("overlay", options, path);
 }
@@ -274,7 +274,7 @@ void mounts_build(struct cell *c)
         const struct record *r = spec_record(c, i);
         if (r->op != OP_BIND && r->op != OP_OVERLAY)
             continue;
-        for (unsigned k = 0; k < (r->op == OP_OVERLAY ? 3u : 1u); k++) {
+        for (unsigned k = 0; k < (r->op == OP_OVERLAY ? 2u : 1u); k++) {
             int fd = fd_of(c, r, k);
             if ((r->flags & REC_DETACHED) || seen[r->fd + k])
                 continue;

@@ -59,6 +59,7 @@ struct spec {
     uint16_t rows, columns;
     uint32_t nproc;                   /* RLIMIT_NPROC of the inner user namespace, 0 = none */
     uint32_t cpus;                    /* what sched_getaffinity shows, 0 = the host's */
+    uint32_t pad;
     uint64_t memory;                  /* what sysinfo shows, bytes, 0 = the host's */
 };
 

@@ -52,8 +52,9 @@ type Grant struct {
 	Object   *os.File // O_PATH, opened by the caller of the run
 	Dir      bool
 	Writable bool
-	// Upper and Work are the layer of a writable directory.
-	Upper, Work *os.File
+	// Layer is the directory of a writable grant's own files, with the
+	// subdirectories upper and work (one mount holds both, as overlayfs wants).
+	Layer *os.File
 }
 
 // NarrowKind is what a rule below a grant does.
@@ -172,4 +173,5 @@ type Features struct {
 	Capable bool // an id range and idmapped mounts
 	Limits  Enforced
 	AgentID uint32 // the agent's numeric id in a cell
+	GroupID uint32 // its group's
 }

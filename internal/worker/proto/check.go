@@ -90,7 +90,7 @@ func (s *Step) check(have int) (int, error) {
 	case OpBind:
 		need = s.FD + 1
 	case OpOverlay:
-		need = s.FD + 3
+		need = s.FD + 2
 	case OpSymlink:
 		if s.Target == "" {
 			return 0, errors.New("a link without a target")

@@ -85,7 +85,7 @@ const (
 	OpFile     Op = "file"     // make a file of the skeleton with Data
 	OpSymlink  Op = "symlink"  // make a link of the skeleton to Target
 	OpBind     Op = "bind"     // mount descriptor FD
-	OpOverlay  Op = "overlay"  // mount an overlay of descriptors FD (base), FD+1 (upper), FD+2 (work)
+	OpOverlay  Op = "overlay"  // mount an overlay of descriptors FD (base) and FD+1 (a directory with upper and work)
 	OpTmpfs    Op = "tmpfs"    // mount a tmpfs of Size bytes
 	OpHide     Op = "hide"     // cover a path with nothing
 	OpSelf     Op = "self"     // mount a path of the cell onto itself
@@ -165,6 +165,7 @@ type Features struct {
 	Capable bool     `json:"capable"` // an id range and idmapped mounts
 	Limits  Enforced `json:"limits"`
 	AgentID uint32   `json:"agent_id"` // the agent's id in a cell
+	GroupID uint32   `json:"group_id"` // its group's
 }
 
 // Encode returns the canonical body of a request or reply.

@@ -1,0 +1,58 @@
+// Command skep-worker builds cells for skepd: `serve` answers its requests on
+// descriptor 3, `layer` walks and removes the layers of one cell.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/worker/serve"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "skep-worker:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("usage: skep-worker serve --warden PATH --box PATH, started by skepd")
+	}
+	conn, err := sys.Inherited(3, "skepd")
+	if err != nil {
+		return err
+	}
+	switch args[0] {
+	case "serve":
+		return serveRequests(conn, args[1:])
+	default:
+		return fmt.Errorf("unknown command %q", args[0])
+	}
+}
+
+func serveRequests(conn *os.File, args []string) error {
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	c := serve.Config{Conn: conn}
+	flags.StringVar(&c.Warden, "warden", "", "path of skep-warden")
+	flags.StringVar(&c.Box, "box", "", "path of skep-box")
+	user := flags.String("user", "", "NAME:UID:GID that a capable worker works for")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	if c.Self, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if c.User, err = serve.ParseAccount(*user); err != nil {
+		return err
+	}
+	w, err := serve.New(c)
+	if err != nil {
+		return err
+	}
+	return w.Run()
+}

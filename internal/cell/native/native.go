@@ -1,0 +1,165 @@
+// Package native is the driver that confines with this host's own kernel: it
+// says what a cell needs, as requests to the worker, and follows what the
+// cell's warden reports.
+//
+// Its laws:
+//   - It needs no capability and opens no path: all comes in the Spec.
+//   - Every step that a cell's tree is built of is decided in steps.go, in one
+//     order: the skeleton first, then grants from the outside in, then what
+//     narrows them.
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/worker/proto"
+)
+
+// Driver speaks to one worker.
+type Driver struct {
+	conn    *os.File
+	mu      sync.Mutex
+	next    uint64
+	waiting map[uint64]chan answer
+	failed  error
+}
+
+type answer struct {
+	reply proto.Reply
+	files []*os.File
+	err   error
+}
+
+var _ cell.Driver = (*Driver)(nil)
+
+// New returns a driver on a seqpacket socket to a worker, which it owns.
+func New(worker *os.File) *Driver {
+	d := &Driver{conn: worker, waiting: map[uint64]chan answer{}}
+	go d.receive()
+	return d
+}
+
+// Close ends the connection; the worker then ends, and no cell does.
+func (d *Driver) Close() error { return d.conn.Close() }
+
+func (d *Driver) receive() {
+	for {
+		var a answer
+		id, files, err := proto.Receive(d.conn, &a.reply)
+		var body *proto.BodyError
+		if err != nil && !errors.As(err, &body) {
+			d.fail(fmt.Errorf("the worker is gone: %w", err))
+			return
+		}
+		a.files, a.err = files, err
+		d.mu.Lock()
+		ch := d.waiting[id]
+		delete(d.waiting, id)
+		d.mu.Unlock()
+		if ch == nil {
+			sys.CloseAll(files)
+			continue
+		}
+		ch <- a
+	}
+}
+
+func (d *Driver) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = err
+	for id, ch := range d.waiting {
+		delete(d.waiting, id)
+		ch <- answer{err: err}
+	}
+}
+
+// call sends one request and waits for its reply. The descriptors of a reply
+// that comes too late are closed.
+func (d *Driver) call(ctx context.Context, r proto.Request, files ...*os.File) (proto.Reply, []*os.File, error) {
+	ch := make(chan answer, 1)
+	d.mu.Lock()
+	if d.failed != nil {
+		d.mu.Unlock()
+		return proto.Reply{}, nil, d.failed
+	}
+	d.next++
+	id := d.next
+	d.waiting[id] = ch
+	// Sending within the lock keeps one message whole and the order that of the ids.
+	err := proto.Send(d.conn, id, r, files...)
+	if err != nil {
+		delete(d.waiting, id)
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return proto.Reply{}, nil, err
+	}
+	select {
+	case a := <-ch:
+		if a.err == nil && a.reply.Error != "" {
+			a.err = errors.New(a.reply.Error)
+		}
+		if a.err != nil {
+			sys.CloseAll(a.files)
+			return proto.Reply{}, nil, a.err
+		}
+		return a.reply, a.files, nil
+	case <-ctx.Done():
+		go func() { sys.CloseAll((<-ch).files) }()
+		return proto.Reply{}, nil, fmt.Errorf("wait for the worker: %w", ctx.Err())
+	}
+}
+
+// Features says what the worker found.
+func (d *Driver) Features(ctx context.Context) (cell.Features, error) {
+	reply, _, err := d.call(ctx, proto.Request{Probe: &proto.Probe{}})
+	if err != nil {
+		return cell.Features{}, err
+	}
+	if reply.Features == nil {
+		return cell.Features{}, errors.New("the worker answered without its features")
+	}
+	f := reply.Features
+	return cell.Features{
+		Capable: f.Capable, AgentID: f.AgentID, GroupID: f.GroupID, Limits: cell.Enforced(f.Limits),
+	}, nil
+}
+
+// Box starts a boundary process.
+func (d *Driver) Box(ctx context.Context, daemon, warden, model *os.File) (cell.Process, error) {
+	files := []*os.File{daemon, warden}
+	if model != nil {
+		files = append(files, model)
+	}
+	return d.program(ctx, proto.Request{Box: &proto.Box{Model: model != nil}}, files)
+}
+
+// Layer starts a process that serves layers.
+func (d *Driver) Layer(ctx context.Context, conn *os.File, grants []cell.LayerGrant) (cell.Process, error) {
+	request := &proto.Layer{}
+	files := []*os.File{conn}
+	for _, g := range grants {
+		request.Grants = append(request.Grants, proto.LayerGrant{File: g.File})
+		files = append(files, g.Base, g.Upper)
+	}
+	return d.program(ctx, proto.Request{Layer: request}, files)
+}
+
+func (d *Driver) program(ctx context.Context, r proto.Request, files []*os.File) (cell.Process, error) {
+	reply, got, err := d.call(ctx, r, files...)
+	if err != nil {
+		return nil, err
+	}
+	if len(got) != 1 {
+		sys.CloseAll(got)
+		return nil, errors.New("the worker answered without a pidfd")
+	}
+	return newProcess(reply.Pid, got[0]), nil
+}

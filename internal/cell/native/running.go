@@ -1,0 +1,229 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/worker/proto"
+)
+
+// event and command are struct event and struct command of warden/warden.h.
+type event struct {
+	Kind uint32
+	A, B int32
+	Pid  uint32
+	D    uint64
+	Text [104]byte
+}
+
+type command struct {
+	Kind uint32
+	A    int32
+	Pad  [6]uint32
+}
+
+const (
+	evStarted, evFailed, evExecFailed, evExited, evAttached, evDetached = 1, 2, 3, 4, 5, 6
+	cmdSignal, cmdAttach, cmdKill                                       = 1, 2, 3
+
+	exitNotExecutable, exitNotFound, exitFailed = 126, 127, 125
+)
+
+// running follows one warden.
+type running struct {
+	id       string
+	driver   *Driver
+	warden   *process
+	control  *os.File
+	enforced cell.Enforced
+	events   chan cell.Event
+	started  chan error
+	done     chan struct{}
+
+	mu     sync.Mutex
+	result cell.Result
+	exited bool
+}
+
+// Start builds a cell and returns once its agent was executed. A program that
+// cannot be executed is a cell that ran and ended with 126 or 127.
+func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, error) {
+	ours, theirs, err := sys.SeqpacketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	build, files := request(spec)
+	all := []*os.File{theirs, spec.Box, spec.Control, spec.Log}
+	if spec.Stdio != nil {
+		all = append(all, spec.Stdio)
+	}
+	reply, got, err := d.call(ctx, proto.Request{Build: build}, append(all, files...)...)
+	if err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("build the cell: %w", err)
+	}
+	if len(got) != 1 || reply.Limits == nil {
+		sys.CloseAll(got)
+		_ = ours.Close()
+		return nil, errors.New("build the cell: the worker answered without a pidfd")
+	}
+	r := &running{
+		id: spec.ID, driver: d, control: ours, enforced: cell.Enforced(*reply.Limits),
+		warden: newProcess(reply.Pid, got[0]),
+		events: make(chan cell.Event, 16), started: make(chan error, 1), done: make(chan struct{}),
+	}
+	go r.follow()
+	select {
+	case err := <-r.started:
+		if err != nil {
+			<-r.done
+			return nil, fmt.Errorf("build the cell: %w", err)
+		}
+		return r, nil
+	case <-ctx.Done():
+		_ = r.warden.Kill()
+		<-r.done
+		return nil, fmt.Errorf("build the cell: %w", ctx.Err())
+	}
+}
+
+// follow reads the warden's events until it has gone, then takes the cell down.
+func (r *running) follow() {
+	defer close(r.done)
+	defer close(r.events)
+	buf := make([]byte, 256)
+	for {
+		n, files, err := sys.RecvFDs(r.control, buf, 0)
+		sys.CloseAll(files)
+		if err != nil || n == 0 {
+			break
+		}
+		var e event
+		if err := binary.Read(bytes.NewReader(buf[:n]), binary.NativeEndian, &e); err == nil {
+			r.hear(e)
+		}
+	}
+	<-r.warden.done
+	_ = r.control.Close()
+	r.close()
+	select {
+	case r.started <- errors.New("its warden died"):
+	default:
+	}
+}
+
+func (r *running) hear(e event) {
+	text, _, _ := bytes.Cut(e.Text[:], []byte{0})
+	switch e.Kind {
+	case evStarted:
+		r.tellStarted(nil)
+	case evFailed:
+		err := fmt.Errorf("%s: %w", text, syscall.Errno(e.A))
+		r.set(cell.Result{ExitCode: exitFailed, Failed: err})
+		r.tellStarted(err)
+	case evExecFailed:
+		code := exitNotExecutable
+		if syscall.Errno(e.A) == syscall.ENOENT {
+			code = exitNotFound
+		}
+		r.set(cell.Result{ExitCode: code, Failed: fmt.Errorf("execute %q: %w", text, syscall.Errno(e.A))})
+		r.tellStarted(nil)
+	case evExited:
+		r.set(cell.Result{ExitCode: int(e.A)})
+	case evAttached:
+		r.pass(cell.Event{Kind: cell.Attached})
+	case evDetached:
+		r.pass(cell.Event{Kind: cell.Detached})
+	}
+}
+
+// pass drops an event that nobody reads: none of them is needed for a decision.
+func (r *running) pass(e cell.Event) {
+	select {
+	case r.events <- e:
+	default:
+	}
+}
+
+func (r *running) tellStarted(err error) {
+	select {
+	case r.started <- err:
+	default:
+	}
+}
+
+// set keeps the first end of the cell.
+func (r *running) set(result cell.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.exited {
+		r.result, r.exited = result, true
+	}
+}
+
+// close removes the cell's cgroups and takes what they counted.
+func (r *running) close() {
+	r.set(cell.Result{ExitCode: exitFailed, Failed: errors.New("its warden was killed")})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	reply, _, err := r.driver.call(ctx, proto.Request{Close: &proto.Close{Cell: r.id}})
+	if err != nil || reply.Usage == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Usage = cell.Usage{
+		MemoryPeak: reply.Usage.MemoryPeak, OOMKills: reply.Usage.OOMKills, CPU: time.Duration(reply.Usage.CPUNanos),
+	}
+}
+
+func (r *running) send(c command, files ...*os.File) error {
+	var message bytes.Buffer
+	if err := binary.Write(&message, binary.NativeEndian, c); err != nil {
+		return fmt.Errorf("encode a command to the warden: %w", err)
+	}
+	return sys.SendFDs(r.control, message.Bytes(), files...)
+}
+
+// Signal asks PID 1 to pass the signal on.
+func (r *running) Signal(number int) error {
+	return r.send(command{Kind: cmdSignal, A: int32(number)})
+}
+
+// Kill ends the cell at once; if the warden does not hear, it is ended, and its
+// cell with it (L20).
+func (r *running) Kill() error {
+	if err := r.send(command{Kind: cmdKill}); err != nil {
+		return r.warden.Kill()
+	}
+	return nil
+}
+
+// Attach hands a client over.
+func (r *running) Attach(client *os.File) error { return r.send(command{Kind: cmdAttach}, client) }
+
+// Events delivers until the cell is done.
+func (r *running) Events() <-chan cell.Event { return r.events }
+
+// Done is closed when every process of the cell is gone.
+func (r *running) Done() <-chan struct{} { return r.done }
+
+// Enforced says which limits hold.
+func (r *running) Enforced() cell.Enforced { return r.enforced }
+
+// Result is valid after Done.
+func (r *running) Result() cell.Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.result
+}

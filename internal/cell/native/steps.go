@@ -1,0 +1,144 @@
+package native
+
+import (
+	"os"
+	"path"
+	"sort"
+	"strings"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/worker/proto"
+)
+
+// tree collects the steps of a cell and the descriptors that they name.
+type tree struct {
+	steps []proto.Step
+	files []*os.File
+}
+
+func (t *tree) add(s proto.Step, files ...*os.File) {
+	s.FD = len(t.files)
+	if len(files) == 0 {
+		s.FD = 0
+	}
+	t.files = append(t.files, files...)
+	t.steps = append(t.steps, s)
+}
+
+// request says what the worker is to build. The order is that of the package's law.
+func request(spec *cell.Spec) (*proto.Build, []*os.File) {
+	var t tree
+	grants := append([]cell.Grant(nil), spec.Grants...)
+	// From the outside in: a mount below another one must come after it.
+	sort.SliceStable(grants, func(i, j int) bool { return grants[i].Path < grants[j].Path })
+	skeleton(&t, spec, grants)
+	for _, g := range grants {
+		grant(&t, g)
+	}
+	for _, n := range spec.Narrow {
+		narrow(&t, n)
+	}
+	for _, f := range spec.Files {
+		if strings.HasPrefix(f.Path, "/proc/") {
+			t.add(proto.Step{Op: proto.OpProcFile, Path: f.Path, Target: coverFor(f.Path)})
+		}
+	}
+	b := &proto.Build{
+		Cell: spec.ID, Hostname: spec.Hostname, Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir, Path: spec.Path,
+		Stdio: spec.Stdio != nil, Steps: t.steps, Limits: proto.Limits(spec.Limits),
+	}
+	if spec.Terminal != nil {
+		b.Terminal = &proto.Size{Rows: spec.Terminal.Rows, Columns: spec.Terminal.Columns}
+	}
+	return b, t.files
+}
+
+// coverFor is where a file that covers one of /proc stands in the skeleton.
+func coverFor(procPath string) string {
+	return "/run/skep/proc/" + strings.ReplaceAll(strings.TrimPrefix(procPath, "/proc/"), "/", "-")
+}
+
+// skeleton makes every directory that a mount needs, outside of grants, and the
+// generated files. A directory within a grant is never made: nothing is created
+// on the host's side, nor in a layer (L9).
+func skeleton(t *tree, spec *cell.Spec, grants []cell.Grant) {
+	t.add(proto.Step{Op: proto.OpDir, Path: "/tmp", Mode: 0o755})
+	t.add(proto.Step{Op: proto.OpBind, Path: "/tmp", Writable: true, Private: true}, spec.Tmp)
+	if spec.Home != nil && spec.HomePath != "" {
+		t.add(proto.Step{Op: proto.OpDir, Path: spec.HomePath, Mode: 0o755})
+		t.add(proto.Step{Op: proto.OpBind, Path: spec.HomePath, Writable: true, Private: true}, spec.Home)
+	}
+	t.add(proto.Step{Op: proto.OpTmpfs, Path: "/dev/shm", Mode: 0o1777, Size: uint64(spec.ShmSize), Writable: true})
+	// A grant below /tmp or the home has its mount point in the layer.
+	dirs := map[string]bool{"/run": true, "/var/tmp": true}
+	links := map[string]bool{}
+	for _, g := range grants {
+		if underAny(g.Path, grants) {
+			continue
+		}
+		parent := path.Dir(g.Path)
+		if g.Dir {
+			parent = g.Path
+		}
+		dirs[parent] = true
+		links[g.Path] = true
+	}
+	for _, d := range sorted(dirs) {
+		if d != "/" && !underAny(d, grants) {
+			t.add(proto.Step{Op: proto.OpDir, Path: d, Mode: 0o755})
+		}
+	}
+	for _, g := range grants {
+		if !g.Dir && !underAny(g.Path, grants) {
+			t.add(proto.Step{Op: proto.OpFile, Path: g.Path, Mode: 0o644})
+		}
+	}
+	for _, f := range spec.Files {
+		at := f.Path
+		if strings.HasPrefix(at, "/proc/") {
+			at = coverFor(at)
+		}
+		if !links[at] && !underAny(at, grants) {
+			t.add(proto.Step{Op: proto.OpFile, Path: at, Mode: 0o444, Data: f.Content})
+		}
+	}
+}
+
+func grant(t *tree, g cell.Grant) {
+	switch {
+	case g.Writable && g.Dir:
+		t.add(proto.Step{Op: proto.OpOverlay, Path: g.Path, Writable: true}, g.Object, g.Layer)
+	default:
+		t.add(proto.Step{Op: proto.OpBind, Path: g.Path, ReadOnly: true, File: !g.Dir}, g.Object)
+	}
+}
+
+// narrow enforces a rule below a grant by a mount. What is not there needs none.
+func narrow(t *tree, n cell.Narrow) {
+	switch n.Kind {
+	case cell.ReadOnly:
+		t.add(proto.Step{Op: proto.OpSelf, Path: n.Path, ReadOnly: true, Optional: true})
+	case cell.Hidden:
+		t.add(proto.Step{Op: proto.OpHide, Path: n.Path})
+	case cell.MountPoint:
+		t.add(proto.Step{Op: proto.OpSelf, Path: n.Path, Optional: true})
+	}
+}
+
+func underAny(p string, grants []cell.Grant) bool {
+	for _, g := range grants {
+		if g.Dir && p != g.Path && strings.HasPrefix(p, g.Path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func sorted(set map[string]bool) []string {
+	list := make([]string, 0, len(set))
+	for p := range set {
+		list = append(list, p)
+	}
+	sort.Strings(list)
+	return list
+}

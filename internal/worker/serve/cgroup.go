@@ -1,0 +1,175 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/worker/proto"
+)
+
+// Hierarchy is one parent cgroup of all cells, made by whoever started the
+// worker (L13). The worker makes children in it and touches nothing else.
+type Hierarchy struct {
+	Dir         *os.File
+	Unified     bool     // cgroup v2
+	Controllers []string // memory, pids, cpu: those that are on here
+}
+
+type cgroups struct{ parents []Hierarchy }
+
+func (c *cgroups) has(controller string) bool {
+	return slices.ContainsFunc(c.parents, func(h Hierarchy) bool { return slices.Contains(h.Controllers, controller) })
+}
+
+// enforceable says which limits a cell can have on this host. Processes can be
+// limited without a cgroup, by the cell's own user namespace.
+func (c *cgroups) enforceable() proto.Enforced {
+	return proto.Enforced{Memory: c.has("memory"), CPU: c.has("cpu"), Pids: true}
+}
+
+// limitFiles are what a limit is written to.
+func limitFiles(h Hierarchy, l proto.Limits) map[string]string {
+	const period = 100_000 // microseconds
+	quota := strconv.FormatInt(l.MilliCPU*period/1000, 10)
+	memory, pids := strconv.FormatInt(l.Memory, 10), strconv.FormatInt(l.Pids, 10)
+	files := map[string]string{}
+	set := func(controller string, amount int64, v1, v2, value string) {
+		if amount == 0 || !slices.Contains(h.Controllers, controller) {
+			return
+		}
+		if h.Unified {
+			files[v2] = value
+		} else {
+			files[v1] = value
+		}
+	}
+	set("memory", l.Memory, "memory.limit_in_bytes", "memory.max", memory)
+	set("pids", l.Pids, "pids.max", "pids.max", pids)
+	if h.Unified {
+		set("cpu", l.MilliCPU, "", "cpu.max", fmt.Sprintf("%s %d", quota, period))
+	} else {
+		set("cpu", l.MilliCPU, "cpu.cfs_quota_us", "", quota)
+	}
+	return files
+}
+
+// create makes the cell's groups with their limits and returns their
+// cgroup.procs files, open for writing, for the warden to enter PID 1.
+func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, _ proto.Enforced, err error) {
+	defer func() {
+		if err != nil {
+			sys.CloseAll(procs)
+			procs = nil
+			_, _ = c.remove(cell)
+		}
+	}()
+	for _, h := range c.parents {
+		if err := sys.MakeChild(h.Dir, cell, 0o755); err != nil {
+			return procs, proto.Enforced{}, fmt.Errorf("make the cell's cgroup: %w", err)
+		}
+		for name, value := range limitFiles(h, l) {
+			if err := writeIn(h.Dir, cell+"/"+name, value); err != nil {
+				return procs, proto.Enforced{}, fmt.Errorf("limit the cell: %w", err)
+			}
+		}
+		f, err := sys.OpenChild(h.Dir, cell+"/cgroup.procs", sys.WriteOnly)
+		if err != nil {
+			return procs, proto.Enforced{}, err
+		}
+		procs = append(procs, f)
+	}
+	return procs, proto.Enforced{
+		Memory: l.Memory > 0 && c.has("memory"), CPU: l.MilliCPU > 0 && c.has("cpu"), Pids: l.Pids > 0,
+	}, nil
+}
+
+// remove reads what the kernel counted and removes the cell's groups. A group
+// that is not there is no error; one that still holds a dying process is tried again.
+func (c *cgroups) remove(cell string) (*proto.Usage, error) {
+	var usage proto.Usage
+	var failed error
+	for _, h := range c.parents {
+		c.count(h, cell, &usage)
+		for try := 0; ; try++ {
+			err := sys.RemoveChild(h.Dir, cell)
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			if !errors.Is(err, syscall.EBUSY) || try == 50 {
+				failed = errors.Join(failed, err)
+				break
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	return &usage, failed
+}
+
+func (c *cgroups) count(h Hierarchy, cell string, u *proto.Usage) {
+	number := func(file string) int64 {
+		n, err := strconv.ParseInt(strings.TrimSpace(readIn(h.Dir, cell+"/"+file)), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	field := func(file, key string) int64 {
+		for line := range strings.Lines(readIn(h.Dir, cell+"/"+file)) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == key {
+				n, err := strconv.ParseInt(value, 10, 64)
+				if err != nil {
+					return 0
+				}
+				return n
+			}
+		}
+		return 0
+	}
+	for _, controller := range h.Controllers {
+		switch {
+		case controller == "memory" && h.Unified:
+			u.MemoryPeak, u.OOMKills = number("memory.peak"), field("memory.events", "oom_kill")
+		case controller == "memory":
+			u.MemoryPeak, u.OOMKills = number("memory.max_usage_in_bytes"), field("memory.oom_control", "oom_kill")
+		case controller == "pids":
+			u.PidsMax = field("pids.events", "max")
+		case controller == "cpu" && h.Unified:
+			u.CPUNanos = field("cpu.stat", "usage_usec") * 1000
+		case controller == "cpuacct":
+			u.CPUNanos = number("cpuacct.usage")
+		}
+	}
+}
+
+func writeIn(dir *os.File, name, value string) error {
+	f, err := sys.OpenChild(dir, name, sys.WriteOnly)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.WriteString(value); err != nil {
+		return fmt.Errorf("write %q to %s: %w", value, name, err)
+	}
+	return nil
+}
+
+func readIn(dir *os.File, name string) string {
+	f, err := sys.OpenChild(dir, name, sys.ReadOnly)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	var text bytes.Buffer
+	_, _ = io.Copy(&text, io.LimitReader(f, 1<<16))
+	return text.String()
+}

@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"skep.dev/skep/internal/sys"
+)
+
+// parent is the resident, single-threaded C program that clones each cell's
+// warden (L21a). Starting a program takes longer than building a cell.
+type parent struct {
+	conn *os.File
+	cmd  *exec.Cmd
+}
+
+const (
+	wardenMagic   = 0x50454b53
+	wardenVersion = 1
+	hasStdio      = 1
+)
+
+// wardenRequest and wardenReply are struct request and struct reply of warden/warden.h.
+type wardenRequest struct {
+	Magic, Version, Flags      uint32
+	UIDIn, GIDIn, UIDOut, GOut uint32
+	FDs, Cgroups, SpecLen      uint32
+}
+
+type wardenReply struct {
+	Magic    uint32
+	Error    int32
+	Pid, Pad uint32
+}
+
+func startParent(program string) (*parent, error) {
+	ours, theirs, err := sys.SeqpacketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	cmd := exec.Command(program)
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("start the warden: %w", err)
+	}
+	return &parent{conn: ours, cmd: cmd}, nil
+}
+
+// clone asks for one warden. The descriptors stay the caller's.
+func (p *parent) clone(r wardenRequest, files []*os.File) (pid int, pidfd *os.File, err error) {
+	r.Magic, r.Version, r.FDs = wardenMagic, wardenVersion, uint32(len(files))
+	var message bytes.Buffer
+	if err := binary.Write(&message, binary.NativeEndian, r); err != nil {
+		return 0, nil, fmt.Errorf("encode the build request: %w", err)
+	}
+	if err := sys.SendFDs(p.conn, message.Bytes(), files...); err != nil {
+		return 0, nil, fmt.Errorf("ask for a warden: %w", err)
+	}
+	buf := make([]byte, 64)
+	n, got, err := sys.RecvFDs(p.conn, buf, 1)
+	if err != nil {
+		return 0, nil, fmt.Errorf("hear from the warden: %w", err)
+	}
+	var reply wardenReply
+	if err := binary.Read(bytes.NewReader(buf[:n]), binary.NativeEndian, &reply); err != nil || reply.Magic != wardenMagic {
+		sys.CloseAll(got)
+		return 0, nil, errors.New("the warden's parent has gone or answered out of turn")
+	}
+	if reply.Error != 0 || len(got) != 1 {
+		sys.CloseAll(got)
+		return 0, nil, fmt.Errorf("make the cell's namespaces: %w", syscall.Errno(reply.Error))
+	}
+	return int(reply.Pid), got[0], nil
+}
+
+// close lets the parent end; the wardens live on.
+func (p *parent) close() {
+	_ = p.conn.Close()
+	_ = p.cmd.Wait()
+}
