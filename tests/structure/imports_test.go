@@ -21,7 +21,7 @@ import (
 // internal/ on the lowest line that its imports allow.
 var floors = [][]string{
 	{"flow", "name", "sys", "store", "strict", "api"},
-	{"right", "tunnel", "ledger", "handover", "worker", "client"},
+	{"right", "tunnel", "ledger", "handover", "place", "worker", "client"},
 	{"policy", "route", "budget", "approval", "secret", "credential", "profile", "snapshot"},
 	{"boundary", "cell", "model", "mesh", "hub"},
 	{"dest", "daemon", "supervisor", "box"},
