@@ -10,6 +10,11 @@ func MergedMode(base, layer State) uint32 {
 	if layer.Type == Symlink {
 		return 0
 	}
+	if base.Type == Dir && layer.Type == Dir {
+		// On a directory these bits start no program; what was there and still
+		// is may stay.
+		mode |= base.Mode & layer.Mode & 0o7000
+	}
 	if base.Type == Absent || base.Type != layer.Type {
 		return mode &^ 0o022
 	}
@@ -17,5 +22,5 @@ func MergedMode(base, layer State) uint32 {
 	if mode&0o100 != 0 {
 		allowed |= base.Mode & 0o044 >> 2
 	}
-	return mode & (0o700 | allowed)
+	return mode & (0o7700 | allowed)
 }

@@ -303,3 +303,13 @@ func SyncFilesystem(f *os.File) error {
 func LockExclusive(f *os.File) error {
 	return at(f, "lock", f.Name(), func(fd int) error { return unix.Flock(fd, unix.LOCK_EX) })
 }
+
+// TryLockExclusive is LockExclusive without the wait; held is false where
+// another open file has the lock.
+func TryLockExclusive(f *os.File) (held bool, err error) {
+	err = at(f, "lock", f.Name(), func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,4 +25,28 @@ func UnmountTree(target string) error {
 		return fmt.Errorf("unmount %s: %w", target, err)
 	}
 	return nil
+}
+
+// fsImmutable is FS_IMMUTABLE_FL of linux/fs.h.
+const fsImmutable = 0x10
+
+// SetImmutable sets or clears the immutable flag of a file (chattr(1)), which
+// needs privilege; for tests of what cannot be replaced.
+func SetImmutable(path string, on bool) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return at(f, "set flags", path, func(fd int) error {
+		flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+		if err != nil {
+			return err
+		}
+		flags &^= fsImmutable
+		if on {
+			flags |= fsImmutable
+		}
+		return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)
+	})
 }

@@ -200,10 +200,16 @@ func (c *Cell) Serve(t testing.TB, base, layerDir string) *layer.Client {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	if _, err := c.call(request{Base: base, Layer: layerDir, Serve: true}, theirs); err != nil {
+	c.ServeOn(t, base, layerDir, theirs)
+	return layer.NewClient(ours, 1)
+}
+
+// ServeOn serves the layer on conn, of which the helper gets a duplicate.
+func (c *Cell) ServeOn(t testing.TB, base, layerDir string, conn *os.File) {
+	t.Helper()
+	if _, err := c.call(request{Base: base, Layer: layerDir, Serve: true}, conn); err != nil {
 		t.Fatal(err)
 	}
-	return layer.NewClient(ours, 1)
 }
 
 // Confined starts a layer process of its own, under its filter, for one
