@@ -138,6 +138,7 @@ int main(void)
     if (getuid() == 0)
         setgroups(0, NULL);
     umask(0);
+    fcntl(3, F_SETFL, 0); /* the worker's end may be non-blocking; ours waits */
     for (;;) {
         struct request r;
         unsigned n = MAX_FDS;

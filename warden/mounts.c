@@ -131,8 +131,14 @@ static int fd_of(struct cell *c, const struct record *r, unsigned k)
     return c->fds[r->fd + k];
 }
 
+/* overlay makes the mount of a writable grant. The kernel takes layers only from mounts of our own namespace: those
+ * that came detached are attached first, where the overlay then covers them for good. */
 static int overlay(struct cell *c, const struct record *r, const char *path)
 {
+    for (unsigned k = 0; k < 2 && (r->flags & REC_DETACHED); k++) {
+        const struct record plain = {.flags = 0};
+        attach(c, dup(fd_of(c, r, k)), &plain, path);
+    }
     char lower[48], upper[48], work[48];
     snprintf(lower, sizeof lower, "/proc/self/fd/%d", fd_of(c, r, 0));
     snprintf(upper, sizeof upper, "/proc/self/fd/%d/upper", fd_of(c, r, 1));
@@ -351,4 +357,5 @@ void mounts_finish(struct cell *c)
     must(chdir("/"), "enter", "/");
     struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
     must(mount_setattr(AT_FDCWD, "/", 0, &a, sizeof a), "restrict", "/");
+    must(mount_setattr(AT_FDCWD, "/dev", 0, &a, sizeof a), "restrict", "/dev");
 }

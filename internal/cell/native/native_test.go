@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -15,6 +16,10 @@ import (
 	"skep.dev/skep/internal/cell/native"
 	"skep.dev/skep/internal/sys"
 )
+
+// daemonID is the account that root's worker works for in these tests: it needs a
+// range in /etc/subuid, and owns nothing.
+const daemonID = 998
 
 // programs are built once for the package's tests.
 func programs(t *testing.T) string {
@@ -44,7 +49,7 @@ func driver(t *testing.T) *native.Driver {
 	}
 	args := []string{"serve", "--warden", filepath.Join(bin, "skep-warden"), "--box", filepath.Join(bin, "skep-box")}
 	if os.Getuid() == 0 {
-		args = append(args, "--user", "skep:998:998")
+		args = append(args, "--user", fmt.Sprintf("skep:%d:%d", daemonID, daemonID))
 	}
 	cmd := exec.Command(filepath.Join(bin, "skep-worker"), args...)
 	cmd.ExtraFiles, cmd.Stderr = []*os.File{theirs}, os.Stderr
@@ -82,6 +87,13 @@ func newHarness(t *testing.T, argv ...string) *harness {
 	for _, d := range []string{"home", "tmp", "0/upper", "0/work", "work"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
+		}
+	}
+	if os.Getuid() == 0 { // a layer belongs to the daemon's user on the disk
+		for _, d := range []string{"home", "tmp", "0/upper", "0/work"} {
+			if err := os.Chown(filepath.Join(dir, d), daemonID, daemonID); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -166,7 +178,8 @@ func (h *harness) run(t *testing.T) (string, cell.Result) {
 }
 
 func TestAgentRunsAndItsStatusComesBack(t *testing.T) {
-	h := newHarness(t, "sh", "-c", "id; cat /etc/hostname; ls -la / /dev /proc/1; cat /proc/self/status | grep -i cap; exit 7")
+	h := newHarness(t, "bash", "-c", "id; cat /etc/hostname; ls -la / /dev; grep -i cap /proc/self/status; cat /proc/mounts; cd $0; echo hi > f; ls -la; cat f; grep . /proc/self/uid_map; touch /usr/x; exec 3<>/dev/tcp/100.64.0.1/80; exit 7")
+	h.spec.Argv = append(h.spec.Argv, h.spec.Grants[len(h.spec.Grants)-1].Path)
 	out, result := h.run(t)
 	t.Log(out)
 	if result.ExitCode != 7 || result.Failed != nil {

@@ -61,13 +61,13 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = theirs.Close() }()
 	build, files := request(spec)
 	all := []*os.File{theirs, spec.Box, spec.Control, spec.Log}
 	if spec.Stdio != nil {
 		all = append(all, spec.Stdio)
 	}
 	reply, got, err := d.call(ctx, proto.Request{Build: build}, append(all, files...)...)
+	_ = theirs.Close() // the warden's copy alone keeps our end from reading the end
 	if err != nil {
 		_ = ours.Close()
 		return nil, fmt.Errorf("build the cell: %w", err)
