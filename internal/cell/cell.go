@@ -28,6 +28,9 @@ type Spec struct {
 	Grants []Grant
 	// Narrow are rules below a grant, in the order of the path plan (L8, L8b).
 	Narrow []Narrow
+	// Links are symlinks of the cell's root, outside of all grants: granted paths
+	// lead through them on the host.
+	Links []Link
 	// Files are generated for the cell (L16a, L13b), by their path in it.
 	Files []File
 	// Home and Tmp are directories of the layer, mounted at HomePath and /tmp.
@@ -56,6 +59,9 @@ type Grant struct {
 	// subdirectories upper and work (one mount holds both, as overlayfs wants).
 	Layer *os.File
 }
+
+// Link is a symlink in the cell.
+type Link struct{ Path, Target string }
 
 // NarrowKind is what a rule below a grant does.
 type NarrowKind int

@@ -93,6 +93,9 @@ func skeleton(t *tree, spec *cell.Spec, grants []cell.Grant) {
 			t.add(proto.Step{Op: proto.OpFile, Path: g.Path, Mode: 0o644})
 		}
 	}
+	for _, l := range spec.Links {
+		t.add(proto.Step{Op: proto.OpSymlink, Path: l.Path, Target: l.Target})
+	}
 	for _, f := range spec.Files {
 		at := f.Path
 		if strings.HasPrefix(at, "/proc/") {
