@@ -29,6 +29,8 @@ func run(args []string) error {
 	switch args[0] {
 	case "serve":
 		return serveRequests(conn, args[1:])
+	case "layer":
+		return serve.Layer(conn, args[1:])
 	default:
 		return fmt.Errorf("unknown command %q", args[0])
 	}

@@ -154,17 +154,26 @@ type Driver interface {
 	// The returned channel is closed when the process has gone.
 	Box(ctx context.Context, daemon, warden, model *os.File) (Process, error)
 	// Layer starts a process that serves layers on conn (S12a).
-	Layer(ctx context.Context, conn *os.File, grants []LayerGrant) (Process, error)
+	Layer(ctx context.Context, conn *os.File, powers LayerPowers, grants []LayerGrant) (Process, error)
 	// Features says what this host offers.
 	Features(ctx context.Context) (Features, error)
 	// Close ends the driver, never a cell.
 	Close() error
 }
 
-// LayerGrant is one writable grant for a layer process.
+// LayerGrant is one writable grant for a layer process: its base and its layer
+// directory (which holds upper and work). Without a base it is any directory of the
+// daemon's, there to be emptied.
 type LayerGrant struct {
-	Base, Upper *os.File
+	Base, Layer *os.File
 	File        string // the one name of a grant that is a file
+}
+
+// LayerPowers says what a connection to a layer process may ask for.
+type LayerPowers struct {
+	Walk   bool
+	Open   bool // contents: for a process of the cell's owner only
+	Remove bool // for the daemon only
 }
 
 // Process is a helper program of a cell.

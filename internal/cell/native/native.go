@@ -142,12 +142,15 @@ func (d *Driver) Box(ctx context.Context, daemon, warden, model *os.File) (cell.
 }
 
 // Layer starts a process that serves layers.
-func (d *Driver) Layer(ctx context.Context, conn *os.File, grants []cell.LayerGrant) (cell.Process, error) {
-	request := &proto.Layer{}
+func (d *Driver) Layer(ctx context.Context, conn *os.File, powers cell.LayerPowers, grants []cell.LayerGrant) (cell.Process, error) {
+	request := &proto.Layer{Walk: powers.Walk, Open: powers.Open, Remove: powers.Remove}
 	files := []*os.File{conn}
 	for _, g := range grants {
-		request.Grants = append(request.Grants, proto.LayerGrant{File: g.File})
-		files = append(files, g.Base, g.Upper)
+		request.Grants = append(request.Grants, proto.LayerGrant{File: g.File, Plain: g.Base == nil})
+		if g.Base != nil {
+			files = append(files, g.Base)
+		}
+		files = append(files, g.Layer)
 	}
 	return d.program(ctx, proto.Request{Layer: request}, files)
 }

@@ -29,7 +29,7 @@ func (r *Request) Check(descriptors int) error {
 			want = 3
 		}
 	case r.Layer != nil:
-		want = 1 + 2*len(r.Layer.Grants)
+		want = r.Layer.Descriptors()
 	case r.Close != nil:
 		if err := checkID(r.Close.Cell); err != nil {
 			return err

@@ -117,14 +117,31 @@ type Box struct {
 }
 
 // Layer asks for a process that walks and removes layers (S12a). Its
-// descriptors: the connection to it, then a base and an upper directory per grant.
+// descriptors: the connection to it, then per grant its base, unless it is Plain,
+// and its layer directory.
 type Layer struct {
+	Walk   bool         `json:"walk,omitempty"`
+	Open   bool         `json:"open,omitempty"`
+	Remove bool         `json:"remove,omitempty"`
 	Grants []LayerGrant `json:"grants"`
 }
 
-// LayerGrant says what stands at its pair of descriptors.
+// LayerGrant says what stands at its descriptors.
 type LayerGrant struct {
-	File string `json:"file,omitempty"` // the one name of a grant that is a file
+	File  string `json:"file,omitempty"`  // the one name of a grant that is a file
+	Plain bool   `json:"plain,omitempty"` // no base: a directory to be emptied
+}
+
+// Descriptors is how many belong to the request.
+func (l *Layer) Descriptors() int {
+	n := 1
+	for _, g := range l.Grants {
+		n += 2
+		if g.Plain {
+			n--
+		}
+	}
+	return n
 }
 
 // Close asks to remove what the worker keeps for a cell that has ended: its cgroups.

@@ -29,17 +29,17 @@ func (w *Worker) startLayer(l *proto.Layer, files []*os.File) (proto.Reply, *os.
 	trees := files[1:]
 	if w.ids.capable {
 		var err error
-		if trees, err = w.layerTrees(files[1:]); err != nil {
+		if trees, err = w.layerTrees(l, files[1:]); err != nil {
 			sys.CloseAll(trees)
 			return proto.Reply{}, nil, err
 		}
 		defer sys.CloseAll(trees)
 	}
-	args := []string{"layer"}
-	for _, g := range l.Grants {
-		args = append(args, "--grant", g.File)
+	request, err := proto.Encode(l)
+	if err != nil {
+		return proto.Reply{}, nil, err
 	}
-	cmd := exec.Command(w.config.Self, args...)
+	cmd := exec.Command(w.config.Self, "layer", string(request))
 	cmd.ExtraFiles = append([]*os.File{files[0]}, trees...)
 	inside := syscall.SysProcIDMap{ContainerID: int(w.ids.inside), HostID: int(w.ids.outsideU), Size: 1}
 	group := syscall.SysProcIDMap{ContainerID: int(w.ids.group), HostID: int(w.ids.outsideG), Size: 1}
@@ -56,20 +56,23 @@ func (w *Worker) startLayer(l *proto.Layer, files []*os.File) (proto.Reply, *os.
 }
 
 // layerTrees shows base and layer with the cell's ids, as build does.
-func (w *Worker) layerTrees(files []*os.File) (trees []*os.File, err error) {
+func (w *Worker) layerTrees(l *proto.Layer, files []*os.File) (trees []*os.File, err error) {
+	var kinds []mapKind
+	for _, g := range l.Grants {
+		if !g.Plain {
+			kinds = append(kinds, mapOwner)
+		}
+		kinds = append(kinds, mapDaemon)
+	}
 	maps := idmaps{agent: w.ids}
 	defer maps.close()
 	for i, f := range files {
-		kind := mapOwner
-		if i%2 == 1 {
-			kind = mapDaemon
-		}
 		tree, err := sys.DetachedMount(f)
 		if err != nil {
 			return trees, err
 		}
 		trees = append(trees, tree)
-		ns, err := maps.namespace(kind, f)
+		ns, err := maps.namespace(kinds[i], f)
 		if err != nil {
 			return trees, err
 		}

@@ -1,0 +1,63 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"skep.dev/skep/internal/snapshot/layer"
+	"skep.dev/skep/internal/snapshot/walk"
+	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/worker/proto"
+)
+
+// Layer is the body of `skep-worker layer`: it serves the grants of one request
+// on conn, confined, in the user namespace that startLayer made (S12a). Descriptor
+// 4 is the first grant's.
+func Layer(conn *os.File, args []string) error {
+	var request proto.Layer
+	if len(args) != 1 {
+		return errors.New("usage: skep-worker layer REQUEST, started by skep-worker serve")
+	}
+	if err := proto.Decode([]byte(args[0]), &request); err != nil {
+		return err
+	}
+	grants := make([]layer.Grant, 0, len(request.Grants))
+	next := 4
+	take := func(what string) (*os.File, error) {
+		next++
+		return sys.Inherited(next-1, what)
+	}
+	for _, g := range request.Grants {
+		var l layer.Grant
+		var err error
+		if !g.Plain {
+			if l.Base, err = take("base"); err != nil {
+				return err
+			}
+		}
+		if l.Dir, err = take("layer"); err != nil {
+			return err
+		}
+		// What is passed may be a bare path descriptor, which cannot be read; our own can.
+		if l.Dir, err = sys.OpenChild(l.Dir, ".", sys.ReadOnly|sys.Directory); err != nil {
+			return fmt.Errorf("open the layer: %w", err)
+		}
+		if !g.Plain {
+			if l.Base, err = sys.OpenChild(l.Base, ".", sys.ReadOnly|sys.Directory); err != nil {
+				return fmt.Errorf("open the base: %w", err)
+			}
+			if l.Upper, err = sys.OpenChild(l.Dir, "upper", sys.ReadOnly|sys.Directory); err != nil {
+				return fmt.Errorf("open the layer: %w", err)
+			}
+		}
+		l.Grant = walk.Grant{Base: l.Base, Upper: l.Upper, File: g.File}
+		grants = append(grants, l)
+	}
+	if err := layer.Confine(); err != nil {
+		return err
+	}
+	return layer.Serve(context.Background(), conn, grants,
+		layer.Powers{Walk: request.Walk, Open: request.Open, Remove: request.Remove})
+}
