@@ -1,0 +1,302 @@
+package internet
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/route"
+)
+
+const (
+	lingerTime  = time.Second     // for an answer of ours to arrive
+	finishTime  = 2 * time.Second // for the server to finish earlier answers
+	lingerBytes = 64 << 10
+)
+
+// alertDenied is a fatal TLS alert access_denied in plaintext (RFC 8446, 6.2; B64).
+const alertDenied = "\x15\x03\x01\x00\x02\x02\x31"
+
+// checkFirst reads the agent's first message, decides again, and only then sends
+// it on (B110, B111, B115). An error means that the flow is over; with a reason
+// the agent has been answered.
+func (r *relay) checkFirst() (flow.Reason, error) {
+	_ = r.agent.SetReadDeadline(time.Now().Add(r.idle / 4))
+	agent := &silent{r: r}
+	first, err := route.ReadFirst(agent, func() {
+		agent.spoke = true
+		_ = r.agent.SetReadDeadline(time.Now().Add(boundary.FirstBytesTime))
+	})
+	switch {
+	case err != nil && len(first.Bytes()) == 0 && errors.Is(err, io.EOF):
+		return flow.None, nil // the agent only listens; the end is passed on
+	case err != nil && len(first.Bytes()) == 0:
+		return flow.None, err
+	case err != nil:
+		// Too large, too slow or cut off in the middle of a hello: it named nobody.
+		first.Inner = flow.Inner{Protocol: flow.TLS}
+	}
+	r.inner = first.Inner
+	if v := r.permit.DecideInner(first.Inner); !v.Allowed() {
+		answer := ""
+		if first.Inner.Protocol == flow.TLS {
+			answer = alertDenied
+		}
+		r.answer(answer)
+		return v.Refusal(), errRefused
+	}
+	n, err := r.up.Write(first.Bytes())
+	r.sent.Add(uint64(n))
+	r.touch()
+	return flow.None, err
+}
+
+// silent is the agent before its first byte: waiting for that ends only when the
+// whole flow has been idle for too long.
+type silent struct {
+	r     *relay
+	spoke bool
+}
+
+func (s *silent) Read(b []byte) (int, error) {
+	for {
+		n, err := s.r.agent.Read(b)
+		if n > 0 || s.spoke || !isTimeout(err) {
+			return n, err
+		}
+		if s.r.isIdle() {
+			return 0, errIdle
+		}
+		if err := s.r.agent.SetReadDeadline(time.Now().Add(s.r.idle / 4)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// serveHTTP reads every request head on the connection (B112). The server's
+// bytes are relayed as they come; only after a first request that asks to leave
+// HTTP are its answers read, to see whether it may.
+func (r *relay) serveHTTP() (flow.Reason, error) {
+	in := bufio.NewReaderSize(r.agent, 16<<10)
+	for first := true; ; first = false {
+		if err := r.await(in); err != nil {
+			if first {
+				r.startDown(nil)
+			}
+			if errors.Is(err, io.EOF) {
+				_ = r.up.CloseWrite()
+				return flow.None, nil
+			}
+			return flow.None, err
+		}
+		h, err := route.ReadHead(in, r.permit.Request().Port, first)
+		if why := r.judge(&h, err); why != flow.None {
+			r.refuseHTTP(why, first)
+			return why, errRefused
+		}
+		if err == nil {
+			err = r.forward(in, h)
+		}
+		upgraded := false
+		if first {
+			var ahead []byte
+			if err == nil && h.Upgrade {
+				ahead, upgraded, err = r.upgraded()
+			}
+			r.startDown(ahead)
+		}
+		switch {
+		case err != nil:
+			return flow.None, err
+		case upgraded:
+			return flow.None, r.opaque(in)
+		}
+	}
+}
+
+// judge is the second decision for one head; None lets it through. A reader's
+// error that is no fault of the head is left to the caller.
+func (r *relay) judge(h *route.Head, err error) flow.Reason {
+	var fault *route.HeadError
+	if errors.As(err, &fault) {
+		if fault.Reason == flow.HTTPRequired {
+			h.Inner = flow.Inner{Protocol: flow.Opaque}
+		}
+		r.inner = h.Inner
+		return fault.Reason
+	}
+	if isTimeout(err) {
+		return flow.HeadTimeout
+	}
+	if err != nil {
+		return flow.None
+	}
+	r.inner = h.Inner
+	if v := r.permit.DecideInner(h.Inner); !v.Allowed() {
+		return v.Refusal()
+	}
+	return flow.None
+}
+
+// await waits for the next request; between requests only idleness ends it.
+func (r *relay) await(in *bufio.Reader) error {
+	for {
+		_ = r.agent.SetReadDeadline(time.Now().Add(r.idle / 4))
+		_, err := in.Peek(1)
+		switch {
+		case err == nil:
+			return r.agent.SetReadDeadline(time.Now().Add(boundary.FirstBytesTime))
+		case !isTimeout(err):
+			return err
+		case r.isIdle():
+			return errIdle
+		}
+	}
+}
+
+func (r *relay) forward(in *bufio.Reader, h route.Head) error {
+	n, err := r.up.Write(h.Raw)
+	r.sent.Add(uint64(n))
+	if err != nil {
+		return err
+	}
+	r.touch()
+	_ = r.agent.SetReadDeadline(time.Now().Add(r.idle))
+	_, err = route.CopyBody(counted{r}, in, h)
+	var fault *route.HeadError
+	if errors.As(err, &fault) {
+		return fmt.Errorf("body of a request: %w", err)
+	}
+	return err
+}
+
+// upgraded passes the server's answers on until a final one. Only 101 leaves
+// HTTP. What was read ahead is returned, still to be sent to the agent.
+func (r *relay) upgraded() ([]byte, bool, error) {
+	_ = r.up.SetReadDeadline(time.Now().Add(r.idle))
+	out := bufio.NewReaderSize(r.up, 16<<10)
+	for passed := 0; ; {
+		head, status, err := answerHead(out, route.MaxInnerHead-passed)
+		if err != nil {
+			return nil, false, fmt.Errorf("read the answer to an upgrade: %w", err)
+		}
+		passed += len(head)
+		n, err := r.agent.Write(head)
+		r.received.Add(uint64(n))
+		if err != nil {
+			return nil, false, err
+		}
+		r.touch()
+		if status == 101 || status < 100 || status > 199 {
+			ahead, _ := out.Peek(out.Buffered())
+			return ahead, status == 101, nil
+		}
+	}
+}
+
+// answerHead reads one answer head of at most max bytes, and its status.
+func answerHead(r *bufio.Reader, max int) ([]byte, int, error) {
+	var head []byte
+	status := -1
+	for {
+		line, err := r.ReadSlice('\n')
+		head = append(head, line...)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case len(head) > max:
+			return nil, 0, errors.New("answer head is too large")
+		case status < 0:
+			status = statusCode(string(line))
+		}
+		if strings.TrimRight(string(line), "\r\n") == "" {
+			return head, status, nil
+		}
+	}
+}
+
+func statusCode(line string) int {
+	parts := strings.SplitN(strings.TrimSpace(line), " ", 3)
+	if len(parts) < 2 || !strings.HasPrefix(parts[0], "HTTP/1.") {
+		return 0
+	}
+	code, err := strconv.Atoi(parts[1])
+	if err != nil {
+		return 0
+	}
+	return code
+}
+
+// opaque relays after an upgrade: first what was read ahead, then the rest.
+func (r *relay) opaque(in *bufio.Reader) error {
+	ahead, _ := in.Peek(in.Buffered())
+	n, err := r.up.Write(ahead)
+	r.sent.Add(uint64(n))
+	if err != nil {
+		return err
+	}
+	return r.pumpUp()
+}
+
+// refuseHTTP answers the agent over HTTP (B64), after the server has finished
+// what came before. What is not HTTP is closed without a word.
+func (r *relay) refuseHTTP(why flow.Reason, first bool) {
+	if first {
+		close(r.downDone)
+	} else {
+		r.answering.Store(true)
+		_ = r.up.CloseWrite()
+		_ = r.up.SetReadDeadline(time.Now().Add(finishTime))
+		stop := time.AfterFunc(finishTime, func() { _ = r.up.Close() })
+		<-r.downDone
+		stop.Stop()
+	}
+	r.linger(Answer(why))
+}
+
+// Answer is a refusal inside HTTP: both fields of B60 and the sentence as body.
+// It is empty for a reason that is only recorded.
+func Answer(why flow.Reason) string {
+	if why.Status() == 0 {
+		return ""
+	}
+	body := why.Sentence() + "\n"
+	return fmt.Sprintf("HTTP/1.1 %d %s\r\nBoundary-Reason: %s\r\nProxy-Status: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		why.Status(), strings.ReplaceAll(why.Token(), "-", " "), why.Sentence(), why.ProxyStatus(""), len(body), body)
+}
+
+// answer ends the server's side and gives the agent one last message.
+func (r *relay) answer(text string) {
+	r.answering.Store(true)
+	_ = r.up.Close()
+	<-r.downDone
+	r.linger(text)
+}
+
+// linger writes and then reads on for a moment: closing with unread bytes would
+// reset the connection and take the answer with it.
+func (r *relay) linger(text string) {
+	_ = r.agent.SetDeadline(time.Now().Add(lingerTime))
+	if _, err := io.WriteString(r.agent, text); err == nil {
+		_ = r.agent.CloseWrite()
+		_, _ = io.CopyN(io.Discard, r.agent, lingerBytes)
+	}
+}
+
+// counted is the server as a writer of body bytes. The agent's deadline moves on
+// with each piece, so that slow is not idle.
+type counted struct{ r *relay }
+
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.r.up.Write(b)
+	c.r.sent.Add(uint64(n))
+	c.r.touch()
+	_ = c.r.agent.SetReadDeadline(time.Now().Add(c.r.idle))
+	return n, err
+}
