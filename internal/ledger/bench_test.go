@@ -1,0 +1,166 @@
+package ledger
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/sys"
+)
+
+func flowBody() kind.Body {
+	return kind.FlowIntent{Flow: "5f0c2a", Listener: "redirect", Direction: "out", Wire: "tls", Transport: "tcp",
+		Destination: "proxy.golang.org", Port: 443, Decision: "allow", Reason: "rule", Rule: "name: proxy.golang.org", Line: 12,
+		Generation: 3, Policy: "8a5edab282632443219e051e4ade2d1d5bbc671c781051bf1437897cbdfea0f1"}
+}
+
+// BenchmarkAppend measures acknowledged entries a second beside a loop of bare
+// appends with fdatasync on the same disk, alternating in the same run
+// (targets.md, "The record"): ratio is ours through theirs.
+func BenchmarkAppend(b *testing.B) {
+	for _, writers := range []int{1, 64} {
+		b.Run(fmt.Sprint("writers=", writers), func(b *testing.B) {
+			l := mustOpen(b, testDir(b), Options{})
+			bare, err := os.Create(filepath.Join(b.TempDir(), "bare"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer bare.Close()
+			const slice = 100 * time.Millisecond
+			var ours, theirs rate
+			for b.Loop() {
+				theirs.add(bareLoop(b, bare, slice))
+				ours.add(appendLoop(b, l, writers, slice))
+			}
+			b.ReportMetric(ours.perSecond(), "entries/s")
+			b.ReportMetric(theirs.perSecond(), "fdatasyncs/s")
+			b.ReportMetric(ours.perSecond()/theirs.perSecond(), "ratio")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+type rate struct {
+	n    int
+	took time.Duration
+}
+
+func (r *rate) add(n int, took time.Duration) { r.n += n; r.took += took }
+
+func (r *rate) perSecond() float64 { return float64(r.n) / r.took.Seconds() }
+
+func bareLoop(b *testing.B, f *os.File, d time.Duration) (int, time.Duration) {
+	line := make([]byte, 700)
+	begin := time.Now()
+	for n := 0; ; n++ {
+		if took := time.Since(begin); took >= d {
+			return n, took
+		}
+		if _, err := f.Write(line); err != nil {
+			b.Fatal(err)
+		}
+		if err := sys.Datasync(f); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func appendLoop(b *testing.B, l *Ledger, writers int, d time.Duration) (int, time.Duration) {
+	var total atomic.Int64
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for w := range writers {
+		wg.Go(func() {
+			e := Entry{Cell: fmt.Sprint("c", w), Body: flowBody()}
+			n := int64(0)
+			for time.Since(begin) < d {
+				if _, err := l.Append(context.Background(), e); err != nil {
+					b.Error(err)
+					return
+				}
+				n++
+			}
+			total.Add(n)
+		})
+	}
+	wg.Wait()
+	return int(total.Load()), time.Since(begin)
+}
+
+// BenchmarkBareGroup is the floor for 64 writers: the same bytes, 64 entries to
+// a sync, with nothing hashed.
+func BenchmarkBareGroup(b *testing.B) {
+	f, err := os.Create(filepath.Join(b.TempDir(), "bare"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	batch := make([]byte, 64*700)
+	var n int
+	begin := time.Now()
+	for b.Loop() {
+		if _, err := f.Write(batch); err != nil {
+			b.Fatal(err)
+		}
+		if err := sys.Datasync(f); err != nil {
+			b.Fatal(err)
+		}
+		n += 64
+	}
+	b.ReportMetric(float64(n)/time.Since(begin).Seconds(), "entries/s")
+}
+
+// BenchmarkVerify measures verify beside SHA-256 over the same files.
+func BenchmarkVerify(b *testing.B) {
+	dir := testDir(b)
+	l := mustOpen(b, dir, Options{disk: goodDisk()})
+	for i := 0; i < 64<<10; i++ {
+		if _, err := l.Append(context.Background(), Entry{Cell: fmt.Sprint("c", i%8), Body: flowBody()}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	files, err := parts(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	size := files[len(files)-1].end()
+	var ours, theirs time.Duration
+	n := 0
+	for b.Loop() {
+		begin := time.Now()
+		h := sha256.New()
+		for _, p := range files {
+			f, err := os.Open(p.path)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := io.Copy(h, f); err != nil {
+				b.Fatal(err)
+			}
+			_ = f.Close()
+		}
+		theirs += time.Since(begin)
+		begin = time.Now()
+		if r, err := Verify(dir, VerifyOptions{}); err != nil || r.Status != Valid {
+			b.Fatal(r, err)
+		}
+		ours += time.Since(begin)
+		n++
+	}
+	mb := float64(size) * float64(n) / 1e6
+	b.ReportMetric(mb/ours.Seconds(), "MB/s")
+	b.ReportMetric(mb/theirs.Seconds(), "sha256-MB/s")
+	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "ratio")
+	b.ReportMetric(0, "ns/op")
+}
