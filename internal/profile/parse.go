@@ -38,7 +38,7 @@ func Parse(file string, src []byte) (*Profile, Faults) {
 // names it.
 func ParseAt(file string, at Place, src []byte) (*Profile, Faults) {
 	root, r := strict.Read(file, src)
-	p := &Profile{File: file, Dir: at.Dir, lines: map[string]int{}}
+	p := &Profile{File: file, Dir: at.Dir, lines: map[string]int{}, source: r.Source()}
 	if root != nil {
 		parser{r, p, at}.all(root)
 	}

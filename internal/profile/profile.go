@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
@@ -26,7 +28,8 @@ type Profile struct {
 	Env      Env
 	Raw      bool // terminal: raw
 
-	lines map[string]int // of the top-level keys and the budget's
+	lines  map[string]int // of the top-level keys and the budget's
+	source []string       // the text, for the faults of Narrow
 }
 
 // PathRule is one entry of `paths:`.
@@ -78,4 +81,21 @@ func (p *Profile) NetRights() right.Nets {
 func (p *Profile) Digest() string {
 	sum := sha256.Sum256([]byte(p.Effective()))
 	return hex.EncodeToString(sum[:])
+}
+
+// FaultAt is a fault that is found after parsing, at a line of the profile.
+func (p *Profile) FaultAt(line int, text, message, fix string) strict.Fault {
+	source := ""
+	if line > 0 && line <= len(p.source) {
+		source = p.source[line-1]
+	}
+	column := 1
+	if i := strings.Index(source, text); i >= 0 && text != "" {
+		column = utf8.RuneCountInString(source[:i]) + 1
+	} else {
+		column += len(source) - len(strings.TrimLeft(source, " -"))
+		text = ""
+	}
+	return strict.Fault{File: p.File, Pos: strict.Pos{Line: line, Column: column}, Text: text,
+		Message: message, Fix: fix, Source: source}
 }

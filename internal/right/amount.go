@@ -46,8 +46,8 @@ func (l Limit) Covers(child Limit) bool {
 	return !l.set || child.set && child.amount <= l.amount
 }
 
-// or is l, or the parent's where l is absent.
-func (l Limit) or(parent Limit) Limit {
+// Or is l, or the parent's where l is absent.
+func (l Limit) Or(parent Limit) Limit {
 	if l.set {
 		return l
 	}

@@ -32,7 +32,7 @@ func (b *Budget) limits() []namedLimit {
 func (b Budget) Under(parent Budget) Budget {
 	theirs := parent.limits()
 	for i, mine := range b.limits() {
-		*mine.limit = mine.limit.or(*theirs[i].limit)
+		*mine.limit = mine.limit.Or(*theirs[i].limit)
 	}
 	return b
 }

@@ -174,14 +174,14 @@ func portCuts(sets ...Nets) []uint16 {
 	return slices.Compact(out)
 }
 
-// inside: the methods and paths that are told apart. Without rules about them
-// one flow without either is enough.
-func inside(sets ...Nets) (methods, paths []string) {
-	methods, paths = []string{""}, []string{""}
-	looked := false
+type request struct{ method, path string }
+
+// requestClasses: a flow in which no request is seen, and, if any rule looks at
+// requests, one for each method and path that is told apart.
+func requestClasses(sets ...Nets) []request {
+	methods, paths := []string{fresh}, []string{freshPath}
 	for _, ns := range sets {
 		for _, n := range ns {
-			looked = looked || len(n.Methods)+len(n.Paths) > 0
 			methods = append(methods, n.Methods...)
 			for _, p := range n.Paths {
 				if dir, prefix := strings.CutSuffix(p, "*"); prefix {
@@ -191,8 +191,14 @@ func inside(sets ...Nets) (methods, paths []string) {
 			}
 		}
 	}
-	if looked {
-		methods, paths = append(methods, fresh), append(paths, freshPath)
+	out := []request{{}}
+	if len(methods)+len(paths) == 2 {
+		return out
 	}
-	return sortedSet(methods, strings.Compare), sortedSet(paths, strings.Compare)
+	for _, m := range sortedSet(methods, strings.Compare) {
+		for _, p := range sortedSet(paths, strings.Compare) {
+			out = append(out, request{m, p})
+		}
+	}
+	return out
 }

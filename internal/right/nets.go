@@ -131,18 +131,17 @@ func (ns Nets) Wider(child Nets) (Flow, bool) {
 
 // widerAt compares at one destination; both sets match it.
 func (ns Nets) widerAt(child Nets, f Flow) (Flow, bool) {
-	methods, paths := inside(child, ns)
+	requests := requestClasses(child, ns)
 	for _, f.Port = range portCuts(child, ns) {
 		for _, f.Transport = range []Transports{TCP, UDP} {
-			for _, f.Method = range methods {
-				for _, f.Path = range paths {
-					d, allowed := child.Allows(f)
-					if !allowed {
-						continue
-					}
-					if p, ok := ns.Allows(f); !ok || !d.within(p) {
-						return f, true
-					}
+			for _, r := range requests {
+				f.Method, f.Path = r.method, r.path
+				d, allowed := child.Allows(f)
+				if !allowed {
+					continue
+				}
+				if p, ok := ns.Allows(f); !ok || !d.within(p) {
+					return f, true
 				}
 			}
 		}

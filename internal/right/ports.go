@@ -84,6 +84,16 @@ func (ps Ports) Has(port uint16) bool {
 	return false
 }
 
+// Covers tells whether every port of child is in the set.
+func (ps Ports) Covers(child Ports) bool {
+	for _, p := range portCuts(Nets{{Ports: ps}, {Ports: child}}) {
+		if child.Has(p) && !ps.Has(p) {
+			return false
+		}
+	}
+	return true
+}
+
 // String is "443,8000-8010".
 func (ps Ports) String() string {
 	parts := make([]string, len(ps))

@@ -12,10 +12,18 @@ type Report struct {
 	file   string
 	lines  []string
 	faults Faults
+	secret []int // lines that are never shown
 }
 
 // Faults are those found so far, in the order of the file; nil if none.
-func (r *Report) Faults() Faults { return r.faults.Sort() }
+func (r *Report) Faults() Faults {
+	for i, f := range r.faults {
+		if slices.Contains(r.secret, f.Line) {
+			r.faults[i].Source = "(not shown)"
+		}
+	}
+	return r.faults.Sort()
+}
 
 // Add notes a fault at a place.
 func (r *Report) Add(at Pos, text, message, fix string) {
@@ -29,6 +37,9 @@ func (r *Report) Add(at Pos, text, message, fix string) {
 // Fault notes that a node is wrong.
 func (r *Report) Fault(n *Node, message, fix string) { r.Add(n.Pos, n.Text, message, fix) }
 
+// Source is the text by lines, for faults that are found later.
+func (r *Report) Source() []string { return r.lines }
+
 // Len is the number of faults so far: a reader compares it before and after to
 // know whether what it has read may be used.
 func (r *Report) Len() int { return len(r.faults) }
@@ -38,6 +49,10 @@ func (r *Report) File() string { return r.file }
 
 // wrong notes a value of the wrong kind; what names the key.
 func (r *Report) wrong(n *Node, what, want, example string) {
+	if n.Kind == Null && n.Text == "~" {
+		r.Add(n.Pos, n.Text, what+" has no value: a bare ~ is nothing in YAML", "for the home directory write ~/")
+		return
+	}
 	if n.Kind == Null && !n.Quoted {
 		r.Add(n.Pos, n.Text, what+" has no value", "leave the key out, or give it "+want+": "+example)
 		return
@@ -184,4 +199,11 @@ func distance(a, b string) int {
 // not have: refusing it is the only honest answer.
 func (r *Report) Unsupported(at Pos, text, what string) {
 	r.Add(at, text, what+" is not supported by this build", "remove it; a later release enforces it")
+}
+
+// Secret notes a fault at a value that must not be repeated: its line is not
+// shown by any fault of the file.
+func (r *Report) Secret(at Pos, message, fix string) {
+	r.secret = append(r.secret, at.Line)
+	r.Add(at, "", message, fix)
 }

@@ -22,6 +22,9 @@ type NetRule struct {
 type Defaults struct {
 	Ports      right.Ports
 	Transports right.Transports
+	// Deny: the rules take away. Their port ranges include the mail ports,
+	// which in a rule that grants must each be named (B82).
+	Deny bool
 }
 
 // NetKeys are the keys of a rule, for the published schema too.
@@ -80,7 +83,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	rule.Dest = dest(r, item, f)
 	rule.Ports, rule.Transports = d.Ports, d.Transports
 	if v, ok := f["ports"]; ok {
-		rule.Ports = Ports(r, v)
+		rule.Ports = Ports(r, v, d.Deny)
 	}
 	if v, ok := f["transports"]; ok {
 		rule.Transports = transports(r, v)
@@ -161,8 +164,8 @@ func dest(r *strict.Report, item *strict.Node, f map[string]*strict.Node) right.
 	return d
 }
 
-// Ports reads [443, 8000-8010].
-func Ports(r *strict.Report, n *strict.Node) right.Ports {
+// Ports reads [443, 8000-8010]. With mail, ranges include the mail ports.
+func Ports(r *strict.Report, n *strict.Node, mail bool) right.Ports {
 	const example = "[443, 8000-8010]"
 	var ranges []right.PortRange
 	for _, item := range r.Items(n, "ports", example) {
@@ -176,6 +179,11 @@ func Ports(r *strict.Report, n *strict.Node) right.Ports {
 			continue
 		}
 		ranges = append(ranges, pr)
+		for p := uint32(pr.First); mail && p <= uint32(pr.Last); p++ {
+			if right.IsMail(uint16(p)) {
+				ranges = append(ranges, right.PortRange{First: uint16(p), Last: uint16(p)})
+			}
+		}
 	}
 	ps, err := right.NewPorts(ranges...)
 	if err != nil {
@@ -219,6 +227,11 @@ type Range struct {
 	Line   int
 }
 
+// Covers tells whether child lies inside, with no other port.
+func (r Range) Covers(child Range) bool {
+	return r.Prefix.Bits() <= child.Prefix.Bits() && r.Prefix.Contains(child.Prefix.Addr()) && r.Ports.Covers(child.Ports)
+}
+
 // Ranges reads a list of {cidr, ports}. With special, each must lie inside one
 // range of table S (B85).
 func Ranges(r *strict.Report, n *strict.Node, what string, absent right.Ports, special bool) []Range {
@@ -250,7 +263,7 @@ func Ranges(r *strict.Report, n *strict.Node, what string, absent right.Ports, s
 		}
 		entry := Range{Prefix: p, Ports: absent, Line: item.Line}
 		if v, ok := f["ports"]; ok {
-			entry.Ports = Ports(r, v)
+			entry.Ports = Ports(r, v, false)
 		}
 		out = append(out, entry)
 	}

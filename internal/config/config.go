@@ -1,0 +1,223 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"skep.dev/skep/internal/strict"
+)
+
+// Faults is all that is wrong with a file.
+type Faults = strict.Faults
+
+// TargetKind is what answers for a role.
+type TargetKind int
+
+// The kinds of MG2 that this build has.
+const (
+	Script TargetKind = iota + 1 // a scripted model (MG11)
+	OpenAI                       // an OpenAI-compatible URL
+)
+
+// Target is one entry of `targets:`.
+type Target struct {
+	Name   string
+	Kind   TargetKind
+	Script string    // absolute path, of Script
+	URL    *url.URL  // of OpenAI
+	Key    KeySource // of OpenAI; the zero value sends no key
+	Line   int
+}
+
+// KeySource says where a provider's key is: in a file or in a variable of the
+// gateway's own environment.
+type KeySource struct {
+	Scheme string // "file", "env" or ""
+	Value  string // absolute path, or name of the variable
+}
+
+// Role is one entry of `roles:`: names of targets in the order of trial.
+type Role struct {
+	Name    string
+	Targets []string
+	Line    int
+}
+
+// Config is config.yaml. The zero Config has no model.
+type Config struct {
+	File    string
+	Targets []Target // in the order of the file
+	Roles   []Role
+}
+
+// Target gives a target by name.
+func (c *Config) Target(name string) (Target, bool) {
+	for _, t := range c.Targets {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return Target{}, false
+}
+
+// Role gives a role by name.
+func (c *Config) Role(name string) (Role, bool) {
+	for _, r := range c.Roles {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return Role{}, false
+}
+
+var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$`)
+
+type reader struct {
+	*strict.Report
+	c   *Config
+	dir string
+}
+
+// Parse reads a config.yaml. Relative script files begin at its directory.
+func Parse(file string, src []byte) (*Config, Faults) {
+	root, r := strict.Read(file, src)
+	c := &Config{File: file}
+	if root != nil {
+		reader{r, c, filepath.Dir(file)}.all(root)
+	}
+	if faults := r.Faults(); faults != nil {
+		return nil, faults
+	}
+	return c, nil
+}
+
+func (r reader) all(root *strict.Node) {
+	f, ok := r.Fields(root, "the config", "targets: {...}", []string{"version", "targets", "roles", "servers"})
+	if !ok {
+		return
+	}
+	if v, ok := f["version"]; ok {
+		r.OneOf(v, "version", "v1")
+	}
+	if v, ok := f["servers"]; ok {
+		r.Unsupported(v.Pos, "servers", "servers") // MG7
+	}
+	if v, ok := f["targets"]; ok {
+		r.each(v, "targets", "{demo: {script: FILE}}", r.target)
+	}
+	if v, ok := f["roles"]; ok {
+		r.each(v, "roles", "{coder: [demo]}", r.role)
+	}
+}
+
+// each walks a mapping whose keys are names that the operator chose.
+func (r reader) each(n *strict.Node, what, example string, read func(strict.Field)) {
+	if n.Kind != strict.Map {
+		r.Fields(n, what, example, nil) // says what is wrong
+		return
+	}
+	for _, f := range n.Fields {
+		if !word.MatchString(f.Key) {
+			r.Add(f.At, f.Key, fmt.Sprintf("%q cannot be a name in %s", f.Key, what), "use letters, digits and ._:/-")
+			continue
+		}
+		read(f)
+	}
+}
+
+func (r reader) target(f strict.Field) {
+	what := "target " + f.Key
+	keys, ok := r.Fields(f.Value, what, "{script: FILE}, or {openai: URL, key: file:PATH}", []string{"script", "openai", "key"})
+	if !ok {
+		return
+	}
+	t := Target{Name: f.Key, Line: f.At.Line}
+	script, isScript := keys["script"]
+	openai, isOpenAI := keys["openai"]
+	key, hasKey := keys["key"]
+	switch {
+	case isScript == isOpenAI:
+		r.Add(f.At, f.Key, what+" needs exactly one of script and openai", "{script: FILE}, or {openai: URL, key: file:PATH}")
+		return
+	case isScript:
+		t.Kind = Script
+		t.Script = r.file(script, what+": script")
+		if hasKey {
+			r.Fault(key, "a script needs no key", "remove it")
+		}
+	default:
+		t.Kind = OpenAI
+		t.URL = r.url(openai)
+		if hasKey {
+			t.Key = r.key(key)
+		}
+	}
+	r.c.Targets = append(r.c.Targets, t)
+}
+
+func (r reader) file(n *strict.Node, what string) string {
+	s, ok := r.Str(n, what, "demo.yaml")
+	if !ok {
+		return ""
+	}
+	if !filepath.IsAbs(s) {
+		s = filepath.Join(r.dir, s)
+	}
+	if !filepath.IsAbs(s) {
+		r.Fault(n, what+" is relative, and the config's own directory is not known", "write the whole path")
+	}
+	return s
+}
+
+// url takes http or https with a host, and nothing that a request would carry
+// along unseen: MG3 fixes host and path here and nowhere else.
+func (r reader) url(n *strict.Node) *url.URL {
+	const example = "https://api.openai.com/v1"
+	s, ok := r.Str(n, "openai", example)
+	if !ok {
+		return nil
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Opaque != "":
+		r.Fault(n, fmt.Sprintf("openai cannot be %q", s), "write a URL such as "+example)
+	case u.User != nil:
+		r.Fault(n, "a URL must not hold a password", "write key: file:PATH or env:NAME")
+	case u.RawQuery != "" || u.Fragment != "":
+		r.Fault(n, "a base URL has no ? and no #", "remove them")
+	}
+	return u
+}
+
+// key takes a source. A value is refused without being repeated: it may be a
+// real key, and faults are printed.
+func (r reader) key(n *strict.Node) KeySource {
+	const fix = `name where it is: "file:/etc/skep/openai.key" or "env:OPENAI_API_KEY"`
+	s, ok := r.Str(n, "key", "file:/etc/skep/openai.key")
+	if !ok {
+		return KeySource{}
+	}
+	scheme, value, _ := strings.Cut(s, ":")
+	switch {
+	case scheme == "file" && filepath.IsAbs(value):
+		return KeySource{scheme, filepath.Clean(value)}
+	case scheme == "env" && word.MatchString(value) && !strings.ContainsAny(value, ".:/-"):
+		return KeySource{scheme, value}
+	}
+	r.Secret(n.Pos, "key does not name a source", fix)
+	return KeySource{}
+}
+
+func (r reader) role(f strict.Field) {
+	role := Role{Name: f.Key, Line: f.At.Line}
+	for _, item := range r.Strs(f.Value, "role "+f.Key, "[demo]") {
+		role.Targets = append(role.Targets, item.Text)
+		if _, ok := r.c.Target(item.Text); !ok {
+			r.Fault(item, fmt.Sprintf("role %s names the target %q, which is not there", f.Key, item.Text), "add it to targets")
+		}
+	}
+	r.c.Roles = append(r.c.Roles, role)
+}
