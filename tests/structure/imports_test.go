@@ -17,13 +17,13 @@ import (
 )
 
 // floors is the order of the tree: a package imports only what stands on an
-// earlier line. To add a package, put the first part of its path below
-// internal/ on the lowest line that its imports allow.
+// earlier line. To add a package, put its path below internal/, or the
+// first part of it, on the lowest line that its imports allow.
 var floors = [][]string{
-	{"flow", "name", "sys", "store", "strict", "api"},
-	{"right", "tunnel", "ledger", "handover", "place", "worker", "client"},
-	{"policy", "route", "budget", "approval", "secret", "credential", "profile", "snapshot"},
-	{"boundary", "cell", "model", "mesh", "hub"},
+	{"flow", "name", "sys", "store", "strict", "escape", "api"},
+	{"right", "tunnel", "ledger", "handover", "place", "worker/proto", "client"},
+	{"policy", "route", "budget", "approval", "secret", "credential", "profile", "snapshot", "config"},
+	{"boundary", "cell", "model", "mesh", "hub", "worker/serve"},
 	{"dest", "daemon", "supervisor", "box"},
 	{"launch"},
 	{"cli"},
@@ -31,12 +31,18 @@ var floors = [][]string{
 	{"cmd", "tests", "examples", "warden"}, // of the warden, the Go that generates and tests it
 }
 
-// place finds a package's part of the tree and its floor, -1 where it has none.
-// Everything outside internal/ is its first folder.
+// place finds a package's part of the tree, the longest that the floors name,
+// and its floor, -1 where it has none.
 func place(importPath string) (part string, floor int) {
 	part = strings.TrimPrefix(strings.TrimPrefix(importPath, module+"/"), "internal/")
-	part, _, _ = strings.Cut(part, "/")
-	return part, slices.IndexFunc(floors, func(parts []string) bool { return slices.Contains(parts, part) })
+	for {
+		floor = slices.IndexFunc(floors, func(parts []string) bool { return slices.Contains(parts, part) })
+		cut := strings.LastIndex(part, "/")
+		if floor >= 0 || cut < 0 {
+			return part, floor
+		}
+		part = part[:cut]
+	}
 }
 
 // listed is what go list tells of a package.
@@ -111,6 +117,7 @@ func TestUpwardIsFound(t *testing.T) {
 		"up":                  {module + "/internal/ledger", module + "/internal/cell", true},
 		"beside":              {module + "/internal/policy", module + "/internal/route", true},
 		"nested":              {module + "/internal/cell/native", module + "/internal/cell", false},
+		"nested apart":        {module + "/internal/worker/serve", module + "/internal/worker/proto", false},
 		"no floor":            {module + "/internal/util", module + "/internal/sys", true},
 		"outside":             {module + "/internal/sys", "golang.org/x/sys/unix", false},
 		"nothing imports cmd": {module + "/internal/cli", module + "/cmd/skep", true},

@@ -12,11 +12,11 @@ import (
 
 // strange is what no file of the tree may say: places of one machine, and how
 // or by whom the tree was written. Spelled in halves, so that this file may
-// state the rule. A host's own private folders are fair game for an attack, so
-// the second list does not hold for tests.
+// state the rule. A test may attack a host's private folders, and make up
+// paths, so the second list does not hold for tests.
 var (
-	strange = regexp.MustCompile(`/wo` + `rk/|\.lib` + `rary/|/tmp/br` + `ief|/tmp/bash` + `_jobs|(?i)proxy\.gol` + `ang\.org|registry\.npm` + `js\.org|pypi\.o` + `rg|co-auth` + `ored-by|generated w` + `ith claude|as an ai la` + `nguage`)
-	private = regexp.MustCompile(`/ro` + `ot/`)
+	strange = regexp.MustCompile(`\.lib` + `rary/|/tmp/br` + `ief|/tmp/bash` + `_jobs|(?i)proxy\.gol` + `ang\.org|registry\.npm` + `js\.org|pypi\.o` + `rg|co-auth` + `ored-by|generated w` + `ith claude|as an ai la` + `nguage`)
+	private = regexp.MustCompile(`/ro` + `ot/|/wo` + `rk/`)
 )
 
 func TestForbiddenWords(t *testing.T) {
@@ -33,10 +33,13 @@ func TestForbiddenWords(t *testing.T) {
 		}
 		testing := strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "tests/") || strings.HasPrefix(path, "internal/testlab/")
 		for i, line := range bytes.Split(text, []byte("\n")) {
-			for _, rule := range []*regexp.Regexp{strange, private} {
-				if found := rule.Find(line); found != nil && !(rule == private && testing) {
-					t.Errorf("%s:%d says %q: the tree speaks of the project alone", path, i+1, found)
-				}
+			found := strange.Find(line)
+			if found == nil && !testing {
+				found = private.Find(line)
+			}
+			if found != nil {
+				t.Errorf("%s:%d says %q: the tree speaks of the project alone", path, i+1, found)
+				break // one line a file is enough to find the rest
 			}
 		}
 		return nil
