@@ -88,7 +88,7 @@ func (r *Report) measured(n *Node, what, example, names string, units []unit) (i
 
 func (r *Report) positive(n *Node, what string, v int64) (int64, bool) {
 	if v <= 0 {
-		r.Fault(n, what+" must be more than 0", "leave the key out to grant none of it, or give an amount")
+		r.Fault(n, what+" must be more than 0", "leave the key out, or write a positive amount")
 		return 0, false
 	}
 	return v, true

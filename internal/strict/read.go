@@ -57,8 +57,9 @@ func Read(file string, src []byte) (*Node, *Report) {
 		return nil, r
 	}
 	if len(docs) > 1 {
-		at := position(docs[1].GetToken())
-		r.Add(at, docs[1].GetToken().Value, "a second document begins here", "keep one document and remove ---")
+		// The token of a mapping is a colon; the line is what counts.
+		at := Pos{position(docs[1].GetToken()).Line, 1}
+		r.Add(at, "", "a second document begins here", "keep one document and remove ---")
 	}
 	return r.convert(docs[0], 0), r
 }

@@ -50,7 +50,8 @@ func (r *Report) File() string { return r.file }
 // wrong notes a value of the wrong kind; what names the key.
 func (r *Report) wrong(n *Node, what, want, example string) {
 	if n.Kind == Null && n.Text == "~" {
-		r.Add(n.Pos, n.Text, what+" has no value: a bare ~ is nothing in YAML", "for the home directory write ~/")
+		r.Add(n.Pos, n.Text, what+" has no value: a bare ~ is nothing in YAML",
+			"leave the key out; where a home directory is meant, write ~/")
 		return
 	}
 	if n.Kind == Null && !n.Quoted {

@@ -102,8 +102,8 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["resolve"]; ok {
 		rule.Resolve = resolve(r, v)
 	}
-	if r.Len() > before {
-		return NetRule{}, false
+	if r.Len() > before || rule.Dest.Kind == right.NoDest {
+		return NetRule{}, false // the fault is noted; an alias already was while reading
 	}
 	checked, err := right.NewNet(rule.Net)
 	if err != nil {
