@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/right"
 )
@@ -67,9 +69,41 @@ func TestResolveAndLiterals(t *testing.T) {
 	if got := Resolve(out("a.s.test", 443), p); got != nil {
 		t.Errorf("%v", got)
 	}
-	n := 0
-	Literals(p, func(_ netip.Prefix, _ flow.Transport, _ right.Ports) { n++ })
-	if n != 2 {
-		t.Errorf("%d literals", n)
+	if got := Literals(p, flow.TCP); len(got) != 2 {
+		t.Errorf("%v", got)
 	}
+}
+
+// The kernel takes no overlap, and nothing that a rule grants may be missing.
+func TestLiteralsCoverAndDoNotOverlap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rule := rapid.Custom(func(t *rapid.T) Rule {
+			first := rapid.Uint16Range(1, 20).Draw(t, "first")
+			set, _ := right.NewPorts(right.PortRange{First: first, Last: rapid.Uint16Range(first, 22).Draw(t, "last")})
+			cidr := rapid.SampledFrom([]string{"0.0.0.0/0", "100.0.0.0/8", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "1.1.1.1/32"}).Draw(t, "cidr")
+			return Rule{CIDR: netip.MustParsePrefix(cidr), Ports: set, TCP: rapid.IntRange(0, 3).Draw(t, "tcp") > 0}
+		})
+		p := Policy{Rules: rapid.SliceOfN(rule, 0, 6).Draw(t, "rules")}
+		spans := Literals(p, flow.TCP)
+		for _, a := range []string{"10.0.0.1", "10.1.0.1", "10.1.2.3", "1.1.1.1", "100.64.0.1", "100.63.255.255", "100.128.0.0", "8.8.8.8"} {
+			addr := netip.MustParseAddr(a)
+			for port := uint16(1); port < 24; port++ {
+				n := 0
+				for _, s := range spans {
+					if !addr.Less(s.First) && !s.Last.Less(addr) && s.Ports.Has(port) {
+						n++
+					}
+				}
+				want := 0
+				for _, r := range p.Rules {
+					if r.TCP && r.CIDR.Contains(addr) && r.Ports.Has(port) && a != "100.64.0.1" {
+						want = 1
+					}
+				}
+				if n != want {
+					t.Fatalf("%s port %d is in %d spans, want %d: %v", a, port, n, want, spans)
+				}
+			}
+		}
+	})
 }

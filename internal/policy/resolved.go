@@ -73,52 +73,14 @@ func Ports(host string, t flow.Transport, p Policy) right.Ports {
 			add(r.Ports)
 		}
 	}
-	return allowedWithin(q, p, edges)
-}
-
-// allowedWithin cuts the ports at the edges of all ranges; between two edges
-// every port has the same verdict, so one of them decides for all.
-func allowedWithin(q flow.Request, p Policy, ranges []right.PortRange) right.Ports {
 	var cuts []uint32
-	for _, r := range ranges {
+	for _, r := range edges {
 		cuts = append(cuts, uint32(r.First), uint32(r.Last)+1)
 	}
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
-	var out right.Ports
-	for i := range len(cuts) - 1 {
-		q.Port = uint16(cuts[i])
-		if !Decide(q, p).Allowed() {
-			continue
-		}
-		part := right.PortRange{First: q.Port, Last: uint16(cuts[i+1] - 1)}
-		if n := len(out); n > 0 && uint32(out[n-1].Last)+1 == cuts[i] {
-			out[n-1].Last = part.Last
-			continue
-		}
-		out = append(out, part)
-	}
-	return out
-}
-
-// Literals is what the early gate admits for addresses from the start: each ip
-// and cidr rule with its ports (B14). It may admit more than Decide, never less.
-func Literals(p Policy, visit func(dst netip.Prefix, t flow.Transport, ports right.Ports)) {
-	for _, r := range p.Rules {
-		dst := r.CIDR
-		if r.IP.IsValid() {
-			dst = netip.PrefixFrom(r.IP, r.IP.BitLen())
-		}
-		if !dst.IsValid() {
-			continue
-		}
-		if r.TCP {
-			visit(dst, flow.TCP, r.Ports)
-		}
-		if r.UDP {
-			visit(dst, flow.UDP, r.Ports)
-		}
-	}
+	return pieces(cuts, func(port uint16) bool {
+		q.Port = port
+		return Decide(q, p).Allowed()
+	})
 }
 
 func (p Policy) deniedAddress(a netip.Addr, t flow.Transport, port uint16) bool {
