@@ -250,8 +250,10 @@ type RunRequest struct {
 	// A pseudo-terminal of this size instead of three pipes.
 	Terminal *TerminalSize `protobuf:"bytes,12,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	// Without a stdio socket the cell runs on its own and its output is in the log.
-	Detach        bool   `protobuf:"varint,13,opt,name=detach,proto3" json:"detach,omitempty"`
-	Home          string `protobuf:"bytes,14,opt,name=home,proto3" json:"home,omitempty"`
+	Detach bool   `protobuf:"varint,13,opt,name=detach,proto3" json:"detach,omitempty"`
+	Home   string `protobuf:"bytes,14,opt,name=home,proto3" json:"home,omitempty"`
+	// How the user confirmed: shipped, prompt, flag or before.
+	ConfirmedHow  string `protobuf:"bytes,15,opt,name=confirmed_how,json=confirmedHow,proto3" json:"confirmed_how,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,6 +382,13 @@ func (x *RunRequest) GetDetach() bool {
 func (x *RunRequest) GetHome() string {
 	if x != nil {
 		return x.Home
+	}
+	return ""
+}
+
+func (x *RunRequest) GetConfirmedHow() string {
+	if x != nil {
+		return x.ConfirmedHow
 	}
 	return ""
 }
@@ -1245,8 +1254,14 @@ type DiffEntry struct {
 	Base  *FileSide              `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`
 	Layer *FileSide              `protobuf:"bytes,5,opt,name=layer,proto3" json:"layer,omitempty"`
 	// Not empty: never applied, and why.
-	Refused       string `protobuf:"bytes,6,opt,name=refused,proto3" json:"refused,omitempty"`
-	Active        bool   `protobuf:"varint,7,opt,name=active,proto3" json:"active,omitempty"`
+	Refused string `protobuf:"bytes,6,opt,name=refused,proto3" json:"refused,omitempty"`
+	Active  bool   `protobuf:"varint,7,opt,name=active,proto3" json:"active,omitempty"`
+	// Why a program of the host may run because of it.
+	ActiveWhy string `protobuf:"bytes,8,opt,name=active_why,json=activeWhy,proto3" json:"active_why,omitempty"`
+	// Active, and left out of a merge that does not name it.
+	Held bool `protobuf:"varint,9,opt,name=held,proto3" json:"held,omitempty"`
+	// Entries of one grant with the same number, not 0, were one inode in the layer.
+	Group         uint64 `protobuf:"varint,10,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1330,18 +1345,43 @@ func (x *DiffEntry) GetActive() bool {
 	return false
 }
 
+func (x *DiffEntry) GetActiveWhy() string {
+	if x != nil {
+		return x.ActiveWhy
+	}
+	return ""
+}
+
+func (x *DiffEntry) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *DiffEntry) GetGroup() uint64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 type FileSide struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	Mode          uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
-	Uid           uint32                 `protobuf:"varint,3,opt,name=uid,proto3" json:"uid,omitempty"`
-	Gid           uint32                 `protobuf:"varint,4,opt,name=gid,proto3" json:"gid,omitempty"`
-	Size          int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
-	Sha256        []byte                 `protobuf:"bytes,6,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	Target        []byte                 `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
-	Xattrs        []*Xattr               `protobuf:"bytes,8,rep,name=xattrs,proto3" json:"xattrs,omitempty"`
-	MtimeNs       int64                  `protobuf:"varint,9,opt,name=mtime_ns,json=mtimeNs,proto3" json:"mtime_ns,omitempty"`
-	Nlink         uint32                 `protobuf:"varint,10,opt,name=nlink,proto3" json:"nlink,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Type    string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Mode    uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	Uid     uint32                 `protobuf:"varint,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid     uint32                 `protobuf:"varint,4,opt,name=gid,proto3" json:"gid,omitempty"`
+	Size    int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	Sha256  []byte                 `protobuf:"bytes,6,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Target  []byte                 `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
+	Xattrs  []*Xattr               `protobuf:"bytes,8,rep,name=xattrs,proto3" json:"xattrs,omitempty"`
+	MtimeNs int64                  `protobuf:"varint,9,opt,name=mtime_ns,json=mtimeNs,proto3" json:"mtime_ns,omitempty"`
+	Nlink   uint32                 `protobuf:"varint,10,opt,name=nlink,proto3" json:"nlink,omitempty"`
+	// Its attributes went over the bound and are not listed.
+	Oversized bool `protobuf:"varint,11,opt,name=oversized,proto3" json:"oversized,omitempty"`
+	// Its content could not be read.
+	Unreadable    bool `protobuf:"varint,12,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1444,6 +1484,20 @@ func (x *FileSide) GetNlink() uint32 {
 		return x.Nlink
 	}
 	return 0
+}
+
+func (x *FileSide) GetOversized() bool {
+	if x != nil {
+		return x.Oversized
+	}
+	return false
+}
+
+func (x *FileSide) GetUnreadable() bool {
+	if x != nil {
+		return x.Unreadable
+	}
+	return false
 }
 
 type Xattr struct {
@@ -2377,7 +2431,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x10\n" +
 	"\x03api\x18\x03 \x01(\x05R\x03api\x12\x17\n" +
 	"\aapi_min\x18\x04 \x01(\x05R\x06apiMin\x12\x17\n" +
-	"\aapi_max\x18\x05 \x01(\x05R\x06apiMax\"\x82\x04\n" +
+	"\aapi_max\x18\x05 \x01(\x05R\x06apiMax\"\xa7\x04\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\fR\aprofile\x12!\n" +
@@ -2396,7 +2450,8 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x06ticket\x18\v \x01(\tR\x06ticket\x121\n" +
 	"\bterminal\x18\f \x01(\v2\x15.skep.v1.TerminalSizeR\bterminal\x12\x16\n" +
 	"\x06detach\x18\r \x01(\bR\x06detach\x12\x12\n" +
-	"\x04home\x18\x0e \x01(\tR\x04home\x1a6\n" +
+	"\x04home\x18\x0e \x01(\tR\x04home\x12#\n" +
+	"\rconfirmed_how\x18\x0f \x01(\tR\fconfirmedHow\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
@@ -2460,7 +2515,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\tDiffChunk\x12(\n" +
 	"\x05entry\x18\x01 \x01(\v2\x12.skep.v1.DiffEntryR\x05entry\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\tR\x04hash\x12!\n" +
-	"\flayer_ticket\x18\x03 \x01(\tR\vlayerTicket\"\xc7\x01\n" +
+	"\flayer_ticket\x18\x03 \x01(\tR\vlayerTicket\"\x90\x02\n" +
 	"\tDiffEntry\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\x05R\x05grant\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x0e\n" +
@@ -2468,7 +2523,12 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x04base\x18\x04 \x01(\v2\x11.skep.v1.FileSideR\x04base\x12'\n" +
 	"\x05layer\x18\x05 \x01(\v2\x11.skep.v1.FileSideR\x05layer\x12\x18\n" +
 	"\arefused\x18\x06 \x01(\tR\arefused\x12\x16\n" +
-	"\x06active\x18\a \x01(\bR\x06active\"\xf3\x01\n" +
+	"\x06active\x18\a \x01(\bR\x06active\x12\x1d\n" +
+	"\n" +
+	"active_why\x18\b \x01(\tR\tactiveWhy\x12\x12\n" +
+	"\x04held\x18\t \x01(\bR\x04held\x12\x14\n" +
+	"\x05group\x18\n" +
+	" \x01(\x04R\x05group\"\xb1\x02\n" +
 	"\bFileSide\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x10\n" +
@@ -2480,7 +2540,11 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x06xattrs\x18\b \x03(\v2\x0e.skep.v1.XattrR\x06xattrs\x12\x19\n" +
 	"\bmtime_ns\x18\t \x01(\x03R\amtimeNs\x12\x14\n" +
 	"\x05nlink\x18\n" +
-	" \x01(\rR\x05nlink\"1\n" +
+	" \x01(\rR\x05nlink\x12\x1c\n" +
+	"\toversized\x18\v \x01(\bR\toversized\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\f \x01(\bR\n" +
+	"unreadable\"1\n" +
 	"\x05Xattr\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\"s\n" +
