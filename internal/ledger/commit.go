@@ -15,6 +15,9 @@ import (
 // had: they were all woken by it, and are on their way back.
 const gatherFor = 100 * time.Microsecond
 
+// maxSpare is the largest buffer that is kept for the next group.
+const maxSpare = 1 << 20
+
 // group is a run of entries that are written by one call. Its waiters share
 // one sync (D3a); one of them, the leader, makes it.
 type group struct {
@@ -29,8 +32,8 @@ type group struct {
 	leader  chan struct{} // the receiver becomes the leader
 }
 
-func newGroup() *group {
-	return &group{undo: map[*chain]mark{}, done: make(chan struct{}), leader: make(chan struct{}, 1)}
+func newGroup(buf []byte) *group {
+	return &group{data: buf[:0], undo: map[*chain]mark{}, done: make(chan struct{}), leader: make(chan struct{}, 1)}
 }
 
 // await returns when g is durable. It is called with mu held, and releases it.
@@ -163,25 +166,34 @@ func (l *Ledger) sync() error {
 	return nil
 }
 
+// gather waits for those that the last sync woke, beside those that came during
+// it: else writers would split into two halves that take turns.
 func (l *Ledger) gather() {
 	l.mu.Lock()
-	want := l.last
+	last, want := l.last, l.last+l.waiting()
 	l.mu.Unlock()
-	if want < 2 {
-		return
+	if last == 0 || want < 3 {
+		return // a lone writer waits for nobody
 	}
 	for begin := time.Now(); time.Since(begin) < gatherFor; {
+		runtime.Gosched()
 		l.mu.Lock()
-		have := l.cur.waiting
-		for _, g := range l.behind {
-			have += g.waiting
-		}
+		have := l.waiting()
 		l.mu.Unlock()
 		if have >= want {
 			return
 		}
-		runtime.Gosched()
 	}
+}
+
+// waiting counts those whose entries are not durable yet. It is called with mu
+// held.
+func (l *Ledger) waiting() int {
+	n := l.cur.waiting
+	for _, g := range l.behind {
+		n += g.waiting
+	}
+	return n
 }
 
 // flush returns when g is written, which may be somebody else's work.
@@ -212,7 +224,7 @@ func (l *Ledger) flushLocked(leader bool) error {
 		l.mu.Unlock()
 		return nil
 	}
-	l.cur = newGroup()
+	l.cur, l.spare = newGroup(l.spare), nil
 	l.cur.start = g.start + uint64(len(g.data))
 	err := l.err
 	l.mu.Unlock()
@@ -229,6 +241,9 @@ func (l *Ledger) flushLocked(leader bool) error {
 		return l.takeBack(g, fmt.Errorf("write the journal: %w", err))
 	}
 	l.written += uint64(len(g.data))
+	if cap(g.data) < maxSpare {
+		l.spare = g.data
+	}
 	g.data, g.undo, g.written = nil, nil, true
 	l.behind = append(l.behind, g)
 	return nil
@@ -248,7 +263,7 @@ func (l *Ledger) takeBack(g *group, cause error) error {
 			}
 		}
 	}
-	l.cur = newGroup()
+	l.cur = newGroup(nil)
 	l.cur.start = l.written
 	l.undone++
 	err := cause

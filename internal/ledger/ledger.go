@@ -86,6 +86,7 @@ type Ledger struct {
 	chains map[string]*chain
 	open   map[*chain]struct{} // those with an open segment
 	cur    *group              // gathers entries that are not written yet
+	spare  []byte              // a buffer for the group after this
 	behind []*group            // written, not synced, in order
 	inSync []*group            // being synced
 	lead   bool                // somebody is syncing, or has been told to
@@ -160,7 +161,7 @@ func openLocked(dir string, opts Options, lock *os.File) (*Ledger, error) {
 	}
 	l := &Ledger{
 		dir: dir, opts: opts, lock: lock, key: key,
-		chains: map[string]*chain{}, open: map[*chain]struct{}{}, cur: newGroup(), tick: make(chan struct{}),
+		chains: map[string]*chain{}, open: map[*chain]struct{}{}, cur: newGroup(nil), tick: make(chan struct{}),
 	}
 	l.sealer = newSealer(l)
 	found, err := l.repair()

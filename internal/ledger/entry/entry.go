@@ -18,6 +18,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -64,6 +65,9 @@ func (e *Entry) Decode() (kind.Body, error) { return kind.Decode(e.Kind, e.Body)
 // Append appends the entry's canonical JSON. It refuses ids that hold anything
 // but letters, digits, dot, dash and underscore.
 func Append(dst []byte, e *Entry) ([]byte, error) {
+	if e.Time.UnixNano() < 0 {
+		return dst, fmt.Errorf("encode an entry of cell %q: its time is before 1970", e.Cell)
+	}
 	if e.Cell == "" || !isID(e.Cell) || !isID(e.Agent) {
 		return dst, fmt.Errorf("encode an entry of cell %q, agent %q: not an id", e.Cell, e.Agent)
 	}
@@ -108,51 +112,109 @@ var (
 // checked here, since the hash covers it.
 func Parse(b []byte) (Entry, error) {
 	var e Entry
-	var fields [6]string // v, time, seq, prev, kind, cell, from the end
-	rest, ok := bytes.CutSuffix(b, []byte(`"}`))
-	for i, name := range [6]string{`,"v":"`, `,"time":"`, `,"seq":"`, `,"prev":"`, `,"kind":"`, `,"cell":"`} {
-		if !ok {
-			return e, fmt.Errorf("%w: its envelope is broken before the member %s", ErrForm, name[2:len(name)-3])
-		}
-		at := bytes.LastIndex(rest, []byte(name))
-		if at < 0 {
-			return e, fmt.Errorf("%w: no member %s", ErrForm, name[2:len(name)-3])
-		}
-		fields[i] = string(rest[at+len(name):])
-		if i == 0 && fields[0] != kind.Version {
-			return e, fmt.Errorf("%w %q", ErrVersion, fields[0])
-		}
-		rest = rest[:at]
-		if i < 5 {
-			rest, ok = bytes.CutSuffix(rest, []byte(`"`))
-		}
+	t := tail{rest: b}
+	if !t.suffix(`"}`) {
+		return e, fmt.Errorf("%w: it does not end as one", ErrForm)
 	}
-	rest, ok = bytes.CutPrefix(rest, []byte(`{"agent":"`))
+	if v := t.member(`,"v":"`); t.ok && string(v) != kind.Version {
+		return e, fmt.Errorf("%w %q", ErrVersion, v)
+	}
+	nanos := t.next(`,"time":"`)
+	seq := t.next(`,"seq":"`)
+	prev := t.next(`,"prev":"`)
+	k := t.next(`,"kind":"`)
+	cell := t.next(`,"cell":"`)
+	rest, ok := bytes.CutPrefix(t.rest, []byte(`{"agent":"`))
 	agent, body, ok2 := bytes.Cut(rest, []byte(`","body":`))
-	if !ok || !ok2 {
-		return e, fmt.Errorf("%w: no agent or no body", ErrForm)
+	if !t.ok || !ok || !ok2 {
+		return e, fmt.Errorf("%w: its envelope is broken", ErrForm)
 	}
-	e.Agent, e.Body, e.Cell, e.Kind = string(agent), body, fields[5], kind.Kind(fields[4])
+	e.Agent, e.Body, e.Cell, e.Kind = string(agent), body, string(cell), kind.Kind(k)
 	if e.Cell == "" || !isID(e.Cell) || !isID(e.Agent) || len(body) == 0 {
 		return e, fmt.Errorf("%w: its cell or agent is not an id", ErrForm)
 	}
-	return e, e.parseFields(fields[1], fields[2], fields[3])
+	return e, e.parseFields(nanos, seq, prev)
 }
 
-func (e *Entry) parseFields(nanos, seq, prev string) error {
-	n, err := strconv.ParseInt(nanos, 10, 64)
-	if err != nil || strconv.FormatInt(n, 10) != nanos {
-		return fmt.Errorf("%w: time %q", ErrForm, nanos)
+// tail reads members from the end of an entry; after the first that is not
+// there, ok is false.
+type tail struct {
+	rest []byte
+	ok   bool
+}
+
+func (t *tail) suffix(s string) bool {
+	n := len(t.rest) - len(s)
+	t.ok = n >= 0 && string(t.rest[n:]) == s
+	if t.ok {
+		t.rest = t.rest[:n]
 	}
-	e.Time = time.Unix(0, n).UTC()
-	if e.Seq, err = strconv.ParseUint(seq, 10, 64); err != nil || strconv.FormatUint(e.Seq, 10) != seq {
-		return fmt.Errorf("%w: seq %q", ErrForm, seq)
+	return t.ok
+}
+
+// maxMember bounds the value of an envelope's member, so that a body that holds
+// the same text is not searched.
+const maxMember = 300
+
+// member takes the last member, whose value runs to the end of the rest.
+func (t *tail) member(name string) []byte {
+	if !t.ok {
+		return nil
 	}
-	if e.Prev, err = ParseHash(prev); err != nil {
+	from := max(0, len(t.rest)-maxMember-len(name))
+	at := bytes.LastIndexByte(t.rest[from:], '"') // the quote that begins the value
+	if at += from + 1; at < len(name) || string(t.rest[at-len(name):at]) != name {
+		t.ok = false
+		return nil
+	}
+	value := t.rest[at:]
+	t.rest = t.rest[:at-len(name)]
+	return value
+}
+
+func (t *tail) next(name string) []byte {
+	if !t.ok || !t.suffix(`"`) {
+		return nil
+	}
+	return t.member(name)
+}
+
+func (e *Entry) parseFields(nanos, seq, prev []byte) error {
+	n, ok := parseDecimal(nanos)
+	if !ok || n > math.MaxInt64 {
+		return fmt.Errorf("%w: time %.30q", ErrForm, nanos)
+	}
+	e.Time = time.Unix(0, int64(n)).UTC()
+	if e.Seq, ok = parseDecimal(seq); !ok {
+		return fmt.Errorf("%w: seq %.30q", ErrForm, seq)
+	}
+	if len(prev) != hex.EncodedLen(len(e.Prev)) || bytes.ContainsAny(prev, "ABCDEF") {
+		return fmt.Errorf("%w: prev %.70q", ErrForm, prev)
+	}
+	if _, err := hex.Decode(e.Prev[:], prev); err != nil {
 		return fmt.Errorf("%w: prev: %w", ErrForm, err)
 	}
 	if !kind.Known(e.Kind) {
 		return fmt.Errorf("%w: kind %q is not in version %s", ErrVersion, e.Kind, kind.Version)
 	}
 	return nil
+}
+
+// parseDecimal reads the shortest decimal form of a uint64 and no other.
+func parseDecimal(b []byte) (uint64, bool) {
+	if len(b) == 0 || len(b) > 20 || b[0] == '0' && len(b) > 1 {
+		return 0, false
+	}
+	var n uint64
+	for _, c := range b {
+		if c < '0' || c > '9' || n > math.MaxUint64/10 {
+			return 0, false
+		}
+		next := n*10 + uint64(c-'0')
+		if next < n*10 {
+			return 0, false
+		}
+		n = next
+	}
+	return n, true
 }

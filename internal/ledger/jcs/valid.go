@@ -2,8 +2,10 @@ package jcs
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -139,6 +141,10 @@ func (s *scanner) text() ([]byte, error) {
 	}
 	start, ascii := s.i, true
 	for s.i < len(s.b) {
+		s.i += plainRun(s.b[s.i:])
+		if s.i == len(s.b) {
+			break
+		}
 		switch c := s.b[s.i]; {
 		case c == '"':
 			in := s.b[start:s.i]
@@ -159,6 +165,23 @@ func (s *scanner) text() ([]byte, error) {
 		}
 	}
 	return nil, s.fault("the end inside a string")
+}
+
+// plainRun counts the leading bytes that stand for themselves, eight at a time:
+// printable ASCII but the quote and the backslash. (It may stop early.)
+func plainRun(b []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	n := 0
+	for ; len(b)-n >= 8; n += 8 {
+		w := binary.LittleEndian.Uint64(b[n:])
+		quote, slash := w^(ones*'"'), w^(ones*'\\')
+		// A byte's high bit is set in this word if it is below 0x20, is zero
+		// after the exclusive or, or was set before.
+		if special := (w - ones*0x20) | (quote - ones) | (slash - ones) | w; special&highs != 0 {
+			return n + bits.TrailingZeros64(special&highs)/8
+		}
+	}
+	return n
 }
 
 // escape accepts only the one escape that RFC 8785 gives each character.

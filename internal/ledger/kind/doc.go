@@ -162,7 +162,19 @@ func newOther(k Kind) Body {
 }
 
 // Known reports whether k is in the list.
-func Known(k Kind) bool { return New(k) != nil }
+func Known(k Kind) bool {
+	switch k {
+	case KindCellDeclared, KindCellStarted, KindCellStopped, KindExec, KindCallDenied,
+		KindFlowIntent, KindFlowOutcome, KindFlowDenied, KindNameResolved, KindSecretUsed,
+		KindRightGranted, KindRightDerived, KindRightRevoked, KindRightRefused,
+		KindBudgetHeld, KindBudgetSettled, KindBudgetWarned, KindBudgetExhausted,
+		KindModelAdmitted, KindModelSettled, KindSnapshotCaptured, KindSnapshotRolledback, KindSnapshotForked,
+		KindDiffShown, KindMergeApplied, KindMergeRefused, KindApprovalOpened, KindApprovalDecided,
+		KindFileDropped, KindNote, KindRecovery, KindSeal:
+		return true
+	}
+	return false
+}
 
 // Durable reports whether an entry of kind k is acknowledged only when it has
 // been synced. Exec entries and denied calls are acknowledged by the write (D3).

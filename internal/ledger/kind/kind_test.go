@@ -141,6 +141,9 @@ func TestClosedList(t *testing.T) {
 	}
 	seen := map[Kind]bool{}
 	for _, k := range All() {
+		if !Known(k) {
+			t.Errorf("%s is listed and not known", k)
+		}
 		if seen[k] {
 			t.Errorf("%s is listed twice", k)
 		}
