@@ -1,12 +1,6 @@
 /* fail.c: how an error leaves a process of the warden. */
 #include "warden.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 struct failure_sink failure_sink = {-1, false};
 
 /* fail reports what was attempted, on what, and errno; then the process ends, and with it the cell. */
@@ -29,4 +23,15 @@ void must(long result, const char *what, const char *on)
 {
     if (result < 0)
         fail(what, on);
+}
+
+/* write_text writes a file of /proc in one call; negative, with errno, if it cannot. */
+int write_text(const char *path, const char *text)
+{
+    int f = open(path, O_WRONLY | O_CLOEXEC);
+    ssize_t n = f < 0 ? -1 : write(f, text, strlen(text));
+    int error = errno;
+    close_all(&f, 1);
+    errno = error;
+    return n == (ssize_t)strlen(text) ? 0 : -1;
 }

@@ -6,9 +6,6 @@
  */
 #include "warden.h"
 
-#include <string.h>
-#include <unistd.h>
-
 enum { HEADER = 64, HEAD = 1 << 20, TAIL = 7 << 20 };
 
 static int file = -1;

@@ -5,20 +5,7 @@
  */
 #include "warden.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
-#include <linux/sched.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static struct cell cell;
 static int message_fds[MAX_FDS];
@@ -29,26 +16,19 @@ static pid_t clone_into(uint64_t flags, int *pidfd)
     return (pid_t)syscall(SYS_clone3, &a, sizeof a);
 }
 
-static bool write_map(pid_t pid, const char *file, const char *text)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
-    int f = open(path, O_WRONLY | O_CLOEXEC);
-    if (f < 0)
-        return false;
-    ssize_t n = write(f, text, strlen(text));
-    int error = errno;
-    close(f);
-    errno = error;
-    return n == (ssize_t)strlen(text);
-}
-
 static bool write_maps(pid_t pid, const struct request *r)
 {
-    char uid[64], gid[64];
-    snprintf(uid, sizeof uid, "%u %u 1", r->uid_in, r->uid_out);
-    snprintf(gid, sizeof gid, "%u %u 1", r->gid_in, r->gid_out);
-    return write_map(pid, "setgroups", "deny") && write_map(pid, "gid_map", gid) && write_map(pid, "uid_map", uid);
+    char path[64], map[64];
+    snprintf(path, sizeof path, "/proc/%d/setgroups", pid);
+    if (write_text(path, "deny") < 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/gid_map", pid);
+    snprintf(map, sizeof map, "%u %u 1", r->gid_in, r->gid_out);
+    if (write_text(path, map) < 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/uid_map", pid);
+    snprintf(map, sizeof map, "%u %u 1", r->uid_in, r->uid_out);
+    return write_text(path, map) >= 0;
 }
 
 /* take sorts the descriptors of a request into the cell. */
@@ -90,43 +70,25 @@ static _Noreturn void become_warden(int spec_fd, int go)
     serve_cell(&cell);
 }
 
-static void answer_worker(int error, pid_t pid, int pidfd)
-{
-    struct reply a = {.magic = WARDEN_MAGIC, .error = error, .pid = (uint32_t)pid};
-    if (!send_fds(3, &a, sizeof a, &pidfd, pidfd >= 0 ? 1 : 0))
-        _exit(1);
-    if (pidfd >= 0)
-        close(pidfd);
-}
-
 static void build(const struct request *r, unsigned n)
 {
-    int go[2], pidfd = -1;
-    if (!take(r, message_fds, n)) {
-        answer_worker(EBADMSG, 0, -1);
-        return;
-    }
-    if (pipe2(go, O_CLOEXEC) < 0) {
-        answer_worker(errno, 0, -1);
-        return;
-    }
-    pid_t pid = clone_into(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS, &pidfd);
-    if (pid < 0) {
-        answer_worker(errno, 0, -1);
-    } else if (pid == 0) {
+    int go[2] = {-1, -1}, pidfd = -1;
+    pid_t pid = -1;
+    errno = EBADMSG;
+    if (take(r, message_fds, n) && pipe2(go, O_CLOEXEC) == 0)
+        pid = clone_into(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS, &pidfd);
+    if (pid == 0) {
         close(3);
         close(go[1]);
         become_warden(message_fds[0], go[0]);
-    } else if (!write_maps(pid, r) || write(go[1], "g", 1) != 1) {
-        int error = errno;
-        kill(pid, SIGKILL);
-        answer_worker(error, 0, -1);
-        close(pidfd);
-    } else {
-        answer_worker(0, pid, pidfd);
     }
-    close(go[0]);
-    close(go[1]);
+    bool built = pid > 0 && write_maps(pid, r) && write(go[1], "g", 1) == 1;
+    struct reply a = {.magic = WARDEN_MAGIC, .error = built ? 0 : errno, .pid = (uint32_t)pid};
+    if (pid > 0 && !built)
+        kill(pid, SIGKILL);
+    if (!send_fds(3, &a, sizeof a, &pidfd, built ? 1 : 0))
+        _exit(1);
+    close_all((int[]){go[0], go[1], pidfd}, 3);
 }
 
 int main(void)
@@ -148,9 +110,8 @@ int main(void)
         if (got < 0 && errno != EMSGSIZE)
             return 1;
         if (got != sizeof r)
-            answer_worker(EBADMSG, 0, -1);
-        else
-            build(&r, n);
+            r.magic = 0; /* refused as one that is not ours */
+        build(&r, n);
         close_all(message_fds, n);
     }
 }

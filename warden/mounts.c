@@ -5,15 +5,8 @@
  * by PID 1, in its own namespace, before the old root goes (the kernel wants a whole /proc still in view). */
 #include "warden.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static int open_beneath(int dir, const char *path, int flags)
 {
@@ -157,7 +150,6 @@ static void write_file(struct cell *c, const struct record *r, const char *path)
         must(n, "write the file", path);
         done += (uint32_t)n;
     }
-    fchmod(f, r->mode);
     close(f);
 }
 
@@ -223,51 +215,29 @@ static void apply(struct cell *c, const struct record *r)
         close(self);
         break;
     }
-    case OP_PROCFILE:
-        break; /* PID 1 does these, once /proc is there */
+    case OP_COVER: {
+        int from = open_beneath(c->root, spec_string(c, r->data), O_PATH);
+        must(from, "open what covers", path);
+        attach(c, clone_tree(from, path), r, path);
+        close(from);
+        break;
+    }
+    case OP_DEVPTS: {
+        const char *options[] = {"newinstance", "", "ptmxmode", "0666", "mode", "620", NULL};
+        attach(c, filesystem("devpts", options, path), r, path);
+        break;
+    }
     default:
         errno = EBADMSG;
         fail("unknown step for", path);
     }
 }
 
-static void devices(struct cell *c)
+static void apply_all(struct cell *c, bool of_proc)
 {
-    static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
-    static const char *const links[][2] = {{"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"},
-                                           {"fd/2", "stderr"}, {"pts/ptmx", "ptmx"}};
-    const struct record terminals = {.flags = REC_DEVICES | REC_NOEXEC}, noexec = {.flags = REC_NOEXEC};
-    int host[6];
-    for (unsigned i = 0; i < 6; i++) {
-        char path[32];
-        snprintf(path, sizeof path, "/dev/%s", nodes[i]);
-        host[i] = open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
-        must(host[i], "open", path);
-    }
-    must(mkdirat(c->root, "dev", 0755), "make", "/dev");
-    attach(c, tmpfs(1 << 16, 0755, "/dev"), &noexec, "/dev");
-    int dev = open_beneath(c->root, "dev", O_PATH | O_DIRECTORY);
-    must(dev, "open", "/dev");
-    for (unsigned i = 0; i < 6; i++) {
-        int f = openat(dev, nodes[i], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        must(f, "make", nodes[i]);
-        close(f);
-        /* A device node is the one thing that a mount without device access would break. */
-        int target = openat(dev, nodes[i], O_PATH | O_CLOEXEC | O_NOFOLLOW), m = clone_tree(host[i], nodes[i]);
-        struct mount_attr a = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
-        must(mount_setattr(m, "", AT_EMPTY_PATH, &a, sizeof a), "restrict", nodes[i]);
-        must(move_mount(m, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH), "mount", nodes[i]);
-        close(m);
-        close(target);
-        close(host[i]);
-    }
-    for (unsigned i = 0; i < 5; i++)
-        must(symlinkat(links[i][0], dev, links[i][1]), "link", links[i][1]);
-    must(mkdirat(dev, "pts", 0755), "make", "/dev/pts");
-    must(mkdirat(dev, "shm", 01777), "make", "/dev/shm");
-    close(dev);
-    const char *pts[] = {"newinstance", "", "ptmxmode", "0666", "mode", "620", NULL};
-    attach(c, filesystem("devpts", pts, "/dev/pts"), &terminals, "/dev/pts");
+    for (uint32_t i = 0; i < c->spec->nrecords; i++)
+        if ((strncmp(spec_string(c, spec_record(c, i)->path), "/proc/", 6) == 0) == of_proc)
+            apply(c, spec_record(c, i));
 }
 
 void mounts_build(struct cell *c)
@@ -298,49 +268,8 @@ void mounts_build(struct cell *c)
     c->root = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
     must(c->root, "open the cell's root", "");
     must(mkdirat(c->root, "proc", 0555), "make", "/proc");
-    devices(c);
-    for (uint32_t i = 0; i < c->spec->nrecords; i++)
-        apply(c, spec_record(c, i));
+    apply_all(c, false);
     must(fchdir(c->root), "enter the cell's root", "");
-}
-
-/* proc_masks closes what the kernel shows or takes of the whole machine (L17a). */
-static void proc_masks(struct cell *c)
-{
-    static const char *const readonly[] = {"sys", "irq", "bus", "fs", "sysrq-trigger", "acpi"};
-    static const char *const gone[] = {"kcore", "kallsyms", "keys", "timer_list", "sched_debug", "kmsg", "kpagecount",
-                                       "kpageflags", "kpagecgroup", "latency_stats", "config.gz"};
-    char path[64];
-    for (unsigned i = 0; i < sizeof readonly / sizeof *readonly; i++) {
-        struct record r = {.op = OP_SELF, .flags = REC_READONLY | REC_OPTIONAL | REC_NOEXEC};
-        snprintf(path, sizeof path, "/proc/%s", readonly[i]);
-        int self = open_beneath(c->root, path, O_PATH);
-        if (self < 0)
-            continue;
-        attach(c, clone_tree(self, path), &r, path);
-        close(self);
-    }
-    for (unsigned i = 0; i < sizeof gone / sizeof *gone; i++) {
-        struct record r = {.op = OP_HIDE};
-        snprintf(path, sizeof path, "/proc/%s", gone[i]);
-        hide(c, &r, path);
-    }
-}
-
-/* proc_files binds generated files over those that show the host's size (L13b). */
-static void proc_files(struct cell *c)
-{
-    for (uint32_t i = 0; i < c->spec->nrecords; i++) {
-        const struct record *r = spec_record(c, i);
-        if (r->op != OP_PROCFILE)
-            continue;
-        const char *path = spec_string(c, r->path), *from = spec_string(c, r->data);
-        int source = open_beneath(c->root, from, O_PATH);
-        must(source, "open", from);
-        struct record ro = {.flags = REC_READONLY};
-        attach(c, clone_tree(source, path), &ro, path);
-        close(source);
-    }
 }
 
 /* mounts_finish runs in PID 1: its own /proc, then the old root goes. */
@@ -349,8 +278,7 @@ void mounts_finish(struct cell *c)
     const char *none[] = {NULL};
     const struct record plain = {.flags = REC_NOEXEC};
     attach(c, filesystem("proc", none, "/proc"), &plain, "/proc");
-    proc_masks(c);
-    proc_files(c);
+    apply_all(c, true);
     must(fchdir(c->root), "enter the cell's root", "");
     must(syscall(SYS_pivot_root, ".", "."), "change the root", "");
     must(umount2(".", MNT_DETACH), "leave the host's tree", "");

@@ -2,17 +2,11 @@
 #include "warden.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <linux/filter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "tables.h"
 
@@ -124,89 +118,25 @@ void net_build(struct cell *c)
     close_all(fds, n);
 }
 
-/* A netlink message under construction. */
-struct writer {
-    char bytes[512] __attribute__((aligned(4)));
-    size_t len;
-};
-
-static void put_header(struct writer *w, uint16_t type, uint16_t flags, uint32_t seq, uint8_t family, uint16_t res)
-{
-    struct nlmsghdr *h = (void *)(w->bytes + w->len);
-    memset(h, 0, sizeof *h);
-    h->nlmsg_type = type;
-    h->nlmsg_flags = (uint16_t)(flags | NLM_F_REQUEST);
-    h->nlmsg_seq = seq;
-    struct nfgenmsg *g = NLMSG_DATA(h);
-    g->nfgen_family = family;
-    g->version = NFNETLINK_V0;
-    g->res_id = htons(res);
-    h->nlmsg_len = NLMSG_LENGTH(sizeof *g);
-    w->len += h->nlmsg_len;
-}
-
-static void *put_attr(struct writer *w, uint16_t type, const void *data, size_t n)
-{
-    struct nlattr *a = (void *)(w->bytes + w->len);
-    a->nla_type = type;
-    a->nla_len = (uint16_t)(NLA_HDRLEN + n);
-    if (n > 0)
-        memcpy((char *)a + NLA_HDRLEN, data, n);
-    memset((char *)a + NLA_HDRLEN + n, 0, NLA_ALIGN(n) - n);
-    w->len += NLA_HDRLEN + NLA_ALIGN(n);
-    return a;
-}
-
-static void end_nest(struct writer *w, struct nlattr *a)
-{
-    a->nla_len = (uint16_t)(w->bytes + w->len - (char *)a);
-    a->nla_type |= NLA_F_NESTED;
-}
-
-static void end_message(struct writer *w, size_t start)
-{
-    ((struct nlmsghdr *)(w->bytes + start))->nlmsg_len = (uint32_t)(w->len - start);
-}
-
-/* put_key writes the concatenation (address, port padded to four bytes). */
-static void put_key(struct writer *w, uint16_t type, const struct gate *g, uint16_t port)
-{
-    char key[20] = {0};
-    size_t size = g->family == 4 ? 4 : 16;
-    uint16_t wire = htons(port);
-    memcpy(key, g->address, size);
-    memcpy(key + size, &wire, 2);
-    struct nlattr *nest = put_attr(w, type, NULL, 0);
-    put_attr(w, NFTA_DATA_VALUE, key, size + 4);
-    end_nest(w, nest);
-}
-
+/* gate_change adds to a set or removes from it: the generated message with the box's values in its holes. */
 static int gate_change(struct cell *c, const struct gate *g)
 {
     if ((g->family != 4 && g->family != 6) || (g->transport != IPPROTO_TCP && g->transport != IPPROTO_UDP) ||
         g->low == 0 || g->low > g->high)
         return -EINVAL;
-    char set[5] = {'t', 'c', 'p', (char)('0' + g->family), 0};
-    if (g->transport == IPPROTO_UDP)
-        memcpy(set, "udp", 3);
-    bool add = g->op == GATE_ADD;
-    static struct writer w;
-    w.len = 0;
-    put_header(&w, NFNL_MSG_BATCH_BEGIN, 0, 1, AF_UNSPEC, NFNL_SUBSYS_NFTABLES);
-    size_t start = w.len;
-    put_header(&w, (uint16_t)((NFNL_SUBSYS_NFTABLES << 8) | (add ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM)),
-               (uint16_t)(NLM_F_ACK | (add ? NLM_F_CREATE : 0)), 2, 1 /* NFPROTO_INET */, 0);
-    put_attr(&w, NFTA_SET_ELEM_LIST_TABLE, "skep", 5);
-    put_attr(&w, NFTA_SET_ELEM_LIST_SET, set, 5);
-    struct nlattr *list = put_attr(&w, NFTA_SET_ELEM_LIST_ELEMENTS, NULL, 0);
-    struct nlattr *elem = put_attr(&w, NFTA_LIST_ELEM, NULL, 0);
-    put_key(&w, NFTA_SET_ELEM_KEY, g, g->low);
-    put_key(&w, NFTA_SET_ELEM_KEY_END, g, g->high);
-    end_nest(&w, elem);
-    end_nest(&w, list);
-    end_message(&w, start);
-    put_header(&w, NFNL_MSG_BATCH_END, 0, 3, AF_UNSPEC, NFNL_SUBSYS_NFTABLES);
-    return netlink_call(c->nft, w.bytes, w.len, 2);
+    static unsigned char m[256];
+    bool six = g->family == 6;
+    size_t len = six ? sizeof element6 : sizeof element4, size = six ? 16 : 4;
+    size_t key = six ? element6_key : element4_key, end = six ? element6_end : element4_end;
+    memcpy(m, six ? element6 : element4, len);
+    memcpy(m + element_set, g->transport == IPPROTO_TCP ? "tcp" : "udp", 3);
+    memcpy(m + key, g->address, size);
+    memcpy(m + end, g->address, size);
+    m[key + size] = (unsigned char)(g->low >> 8), m[key + size + 1] = (unsigned char)g->low;
+    m[end + size] = (unsigned char)(g->high >> 8), m[end + size + 1] = (unsigned char)g->high;
+    if (g->op == GATE_REMOVE)
+        m[element_type] = NFT_MSG_DELSETELEM, m[element_type + 3] = 0; /* the high half of the flags: NLM_F_CREATE */
+    return netlink_call(c->nft, m, len, 2);
 }
 
 /* find returns an attribute's payload within a run of attributes. */
@@ -232,15 +162,7 @@ static const char *find(const char *at, size_t n, uint16_t type, size_t *len)
 /* gate_counter reads how many packets the early gate has refused so far (B17). */
 static int gate_counter(struct cell *c, uint64_t *value)
 {
-    static struct writer w;
-    w.len = 0;
-    uint32_t type = htonl(NFT_OBJECT_COUNTER);
-    put_header(&w, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETOBJ, 0, 9, 1, 0);
-    put_attr(&w, NFTA_OBJ_TABLE, "skep", 5);
-    put_attr(&w, NFTA_OBJ_NAME, "refused", 8);
-    put_attr(&w, NFTA_OBJ_TYPE, &type, 4);
-    end_message(&w, 0);
-    if (send(c->nft, w.bytes, w.len, 0) != (ssize_t)w.len)
+    if (send(c->nft, counter_get, sizeof counter_get, 0) != sizeof counter_get)
         return -errno;
     ssize_t n = recv(c->nft, answer, sizeof answer, 0);
     if (n < 0)

@@ -17,26 +17,9 @@
  */
 #include "warden.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/landlock.h>
-#include <linux/seccomp.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <linux/filter.h>
 #include "tables.h"
 
 static char *argv_of[MAX_ARGS + 1], *envp_of[MAX_ARGS + 1];
@@ -50,14 +33,6 @@ static void note(struct cell *c, uint32_t kind, int32_t a, const char *text, int
         _exit(125);
 }
 
-static void write_once(const char *path, const char *text)
-{
-    int f = open(path, O_WRONLY | O_CLOEXEC);
-    must(f, "open", path);
-    must(write(f, text, strlen(text)), "write", path);
-    close(f);
-}
-
 /* inner_namespace makes the user namespace of the agent: one id, and no capability even there. A process in it can
  * gain none in the outer one, which owns the mounts and the network (L7). */
 static void inner_namespace(const struct cell *c)
@@ -65,11 +40,11 @@ static void inner_namespace(const struct cell *c)
     char map[64];
     must(unshare(CLONE_NEWUSER), "make the inner user namespace", "");
     must(prctl(PR_SET_DUMPABLE, 1), "open /proc/self to its owner", "");
-    write_once("/proc/self/setgroups", "deny");
+    must(write_text("/proc/self/setgroups", "deny"), "write", "setgroups");
     snprintf(map, sizeof map, "%u %u 1", c->req.gid_in, c->req.gid_in);
-    write_once("/proc/self/gid_map", map);
+    must(write_text("/proc/self/gid_map", map), "write", "gid_map");
     snprintf(map, sizeof map, "%u %u 1", c->req.uid_in, c->req.uid_in);
-    write_once("/proc/self/uid_map", map);
+    must(write_text("/proc/self/uid_map", map), "write", "uid_map");
     must(prctl(PR_SET_DUMPABLE, 0), "close /proc/self", "");
 }
 
@@ -160,11 +135,9 @@ static _Noreturn void become_agent(struct cell *c, int status)
         c->in[0] = c->out[1] = c->err[1] = c->slave;
     }
     must(dup2(c->in[0], 0) | dup2(c->out[1], 1) | dup2(c->err[1], 2), "set up standard input and output", "");
-    fcntl(status, F_SETFD, FD_CLOEXEC);
-    int keep = 3;
-    if (status != keep) {
+    enum { keep = 3 };
+    if (status != keep)
         must(dup3(status, keep, O_CLOEXEC), "keep the status pipe", "");
-    }
     syscall(SYS_close_range, 4, ~0U, 0);
     sigset_t none;
     sigemptyset(&none);
@@ -175,24 +148,8 @@ static _Noreturn void become_agent(struct cell *c, int status)
     if (chdir(spec_string(c, s->dir)) < 0)
         goto out;
     umask(022);
-    const char *name = argv_of[0];
-    if (strchr(name, '/')) {
-        execve(name, argv_of, envp_of);
-        goto out;
-    }
-    /* A name without a slash is looked for in the cell's PATH, as execvp(3) does it. */
-    static char path[4096];
-    int worst = ENOENT;
-    for (const char *dir = spec_string(c, s->path); *dir;) {
-        size_t n = strcspn(dir, ":");
-        if (n > 0 && snprintf(path, sizeof path, "%.*s/%s", (int)n, dir, name) < (int)sizeof path) {
-            execve(path, argv_of, envp_of);
-            if (errno != ENOENT && errno != ENOTDIR)
-                worst = errno;
-        }
-        dir += n + (dir[n] == ':');
-    }
-    errno = worst;
+    environ = envp_of; /* its PATH is where a name without a slash is looked for */
+    execvp(argv_of[0], argv_of);
 out:
     error = errno;
     (void)!write(keep, &error, sizeof error);
@@ -255,12 +212,9 @@ void pid1_run(struct cell *c)
     if (child == 0)
         become_agent(c, status[1]);
     agent = child;
-    for (int i = 1; i < NSIG; i++)
-        if (i != SIGCHLD && i != SIGKILL && i != SIGSTOP)
-            signal(i, i == SIGTERM || i == SIGINT || i == SIGHUP || i == SIGQUIT || i == SIGUSR1 || i == SIGUSR2 ||
-                              i == SIGWINCH || i == SIGCONT || i == SIGTSTP
-                          ? forward
-                          : SIG_IGN);
+    static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH};
+    for (unsigned i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
+        signal(passed_on[i], forward);
     close(status[1]);
     int32_t error = 0;
     ssize_t n = read(status[0], &error, sizeof error);

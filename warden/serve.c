@@ -5,27 +5,11 @@
  */
 #include "warden.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/capability.h>
-#include <linux/seccomp.h>
-#include <linux/sched.h>
 #include <poll.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
-#include <sys/wait.h>
 #include <termios.h>
-#include <time.h>
-#include <unistd.h>
 
-enum { CHUNK = 64 << 10, CONNECTIONS = 4 };
+enum { CHUNK = 64 << 10 };
 
 /* Frames of the attached client (L18b): type, length (u32 little endian), bytes. */
 enum { FRAME_STDIN = 0, FRAME_STDOUT = 1, FRAME_STDERR = 2, FRAME_RESIZE = 3, FRAME_EOF = 4, FRAME_DETACH = 5 };
@@ -40,7 +24,6 @@ static struct {
     bool eof;             /* close the agent's input once it has taken that */
 } client;
 
-static int connections[CONNECTIONS];
 static int exit_code = -1;
 static bool started;
 
@@ -52,9 +35,6 @@ static void tell(struct cell *c, uint32_t kind, int32_t a, const char *text)
         close(c->control);
         c->control = -1;
     }
-    for (unsigned i = 0; i < CONNECTIONS; i++)
-        if (connections[i] >= 0)
-            (void)!send(connections[i], &e, sizeof e, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void drop(int *fd)
@@ -203,14 +183,14 @@ static void from_client(struct cell *c)
     }
 }
 
-static void command(struct cell *c, int *from)
+static void command(struct cell *c)
 {
     struct command m;
     int fd = -1;
     unsigned nfds = 1;
-    ssize_t n = receive_fds(*from, &m, sizeof m, &fd, &nfds);
+    ssize_t n = receive_fds(c->control, &m, sizeof m, &fd, &nfds);
     if (n == 0 || (n < 0 && errno != EMSGSIZE && errno != EAGAIN)) {
-        drop(from);
+        drop(&c->control);
         return;
     }
     if (n != sizeof m) {
@@ -228,8 +208,6 @@ static void command(struct cell *c, int *from)
         kill(c->pid1_pid, m.a);
     else if (m.kind == CMD_KILL)
         kill(c->pid1_pid, SIGKILL);
-    else if (m.kind == CMD_STATUS)
-        tell(c, started ? EV_STARTED : EV_FAILED, 0, "");
 }
 
 /* fill answers sysinfo(2) and sched_getaffinity(2) with the cell's own size (L13b). The answer is written through a
@@ -307,49 +285,44 @@ static void notification(struct cell *c)
     (void)ioctl(c->listener, SECCOMP_IOCTL_NOTIF_SEND, &a);
 }
 
-static void from_pid1(struct cell *c)
+/* from_pid1 takes one note, if there is one. */
+static bool from_pid1(struct cell *c)
 {
     struct note n;
     int fd = -1;
     unsigned nfds = 1;
     ssize_t got = receive_fds(c->sync[0], &n, sizeof n, &fd, &nfds);
     if (got != sizeof n) {
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+        if (got == 0 || (got < 0 && errno != EAGAIN))
             drop(&c->sync[0]);
-        return;
+        return false;
     }
     n.text[sizeof n.text - 1] = 0;
     if (n.kind == NOTE_LISTENER && nfds == 1 && c->listener < 0) {
         c->listener = fd;
-        return;
+        return true;
     }
     if (nfds)
         close(fd);
     if (n.kind == NOTE_EXITED && exit_code < 0)
         exit_code = n.a & 0xff;
-    else if (started) {
-        return; /* a taken PID 1 may say what it likes: only the end is believed, and only once */
-    } else if (n.kind == NOTE_EXECUTED) {
-        started = true;
-        tell(c, EV_STARTED, 0, "");
-    } else if (n.kind == NOTE_EXEC_FAILED) {
-        started = true;
-        tell(c, EV_EXEC_FAILED, n.a, n.text);
-    } else if (n.kind == NOTE_FAILED) {
-        tell(c, EV_FAILED, n.a, n.text);
-    }
+    if (started || n.kind == NOTE_EXITED)
+        return true; /* a taken PID 1 may say what it likes: only the end is believed, and only once */
+    started = n.kind == NOTE_EXECUTED || n.kind == NOTE_EXEC_FAILED;
+    if (started || n.kind == NOTE_FAILED)
+        tell(c, n.kind == NOTE_EXECUTED ? EV_STARTED : started ? EV_EXEC_FAILED : EV_FAILED, n.a, n.text);
+    return true;
 }
 
-static void accept_connection(struct cell *c)
+/* accept_daemon lets a skepd that was started again take over (L20a): its directory lets nobody else connect. */
+static void accept_daemon(struct cell *c)
 {
     int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    for (unsigned i = 0; fd >= 0 && i < CONNECTIONS; i++)
-        if (connections[i] < 0) {
-            connections[i] = fd;
-            return;
-        }
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return;
+    drop(&c->control);
+    c->control = fd;
+    tell(c, started ? EV_STARTED : EV_FAILED, 0, "");
 }
 
 /* keep_only leaves the warden what its loop needs: the packet sets, and the memory of a notified process. */
@@ -418,41 +391,27 @@ static void start(struct cell *c)
     }
     struct note go = {.kind = NOTE_GO};
     must(send(c->sync[0], &go, sizeof go, MSG_NOSIGNAL), "let PID 1 go on", "");
+    fcntl(c->sync[0], F_SETFL, O_NONBLOCK);
 }
 
 /* finish empties what the agent left in its pipes, says how it ended, and ends. */
 static _Noreturn void finish(struct cell *c)
 {
-    while (c->sync[0] >= 0 && exit_code < 0) {
-        struct note n;
-        if (recv(c->sync[0], &n, sizeof n, MSG_DONTWAIT) != sizeof n)
-            break;
-        if (n.kind == NOTE_EXITED)
-            exit_code = n.a & 0xff;
-        else if (n.kind == NOTE_FAILED && !started) {
-            n.text[sizeof n.text - 1] = 0;
-            tell(c, EV_FAILED, n.a, n.text);
-            _exit(125);
-        }
-    }
+    while (from_pid1(c))
+        ;
+    if (!started && exit_code < 0) /* it has said why, or was killed */
+        _exit(125);
     if (exit_code < 0)
         exit_code = 128 + SIGKILL;
     int *outputs[] = {c->spec->terminal ? &c->master : &c->out[0], &c->err[0]};
-    for (unsigned i = 0; i < 2; i++)
-        for (;;) {
-            /* Five seconds without progress, and a client that does not read is left behind. */
-            while (!flush_client(c)) {
-                struct pollfd p = {c->stdio, POLLOUT, 0};
-                if (poll(&p, 1, 5000) <= 0)
-                    detach(c);
-            }
-            if (*outputs[i] < 0 || !from_agent(c, outputs[i], i == 0 ? FRAME_STDOUT : FRAME_STDERR))
-                break;
-        }
-    while (!flush_client(c)) {
+    for (unsigned i = 0; i < 2;) {
+        /* Five seconds without progress, and a client that does not read is left behind. */
         struct pollfd p = {c->stdio, POLLOUT, 0};
-        if (poll(&p, 1, 5000) <= 0)
-            detach(c);
+        if (!flush_client(c)) {
+            if (poll(&p, 1, 5000) <= 0)
+                detach(c);
+        } else if (*outputs[i] < 0 || !from_agent(c, outputs[i], i == 0 ? FRAME_STDOUT : FRAME_STDERR))
+            i++;
     }
     drop(&c->stdio);
     tell(c, EV_EXITED, exit_code, "");
@@ -461,8 +420,6 @@ static _Noreturn void finish(struct cell *c)
 
 void serve_cell(struct cell *c)
 {
-    for (unsigned i = 0; i < CONNECTIONS; i++)
-        connections[i] = -1;
     signal(SIGCHLD, SIG_DFL);
     start(c);
     keep_only();
@@ -471,8 +428,8 @@ void serve_cell(struct cell *c)
     else if (!c->spec->terminal)
         drop(&c->in[1]); /* nobody will ever write: the agent reads the end of its input */
     for (;;) {
-        enum { PID1, SYNC, LISTEN, NOTIFY, GATE, CONTROL, OUT, ERR, IN, CLIENT, CONN };
-        struct pollfd p[CONN + CONNECTIONS];
+        enum { PID1, SYNC, LISTEN, NOTIFY, GATE, CONTROL, OUT, ERR, IN, CLIENT, COUNT };
+        struct pollfd p[COUNT];
         bool idle = client.out_len == 0;
         int *out = c->spec->terminal ? &c->master : &c->out[0];
         short client_events = (short)((client.agent_len == 0 ? POLLIN : 0) | (idle ? 0 : POLLOUT));
@@ -486,9 +443,7 @@ void serve_cell(struct cell *c)
         p[ERR] = (struct pollfd){idle ? c->err[0] : -1, POLLIN, 0};
         p[IN] = (struct pollfd){client.agent_len > 0 ? *agent_input(c) : -1, POLLOUT, 0};
         p[CLIENT] = (struct pollfd){c->stdio, client_events, 0};
-        for (unsigned i = 0; i < CONNECTIONS; i++)
-            p[CONN + i] = (struct pollfd){connections[i], POLLIN, 0};
-        if (poll(p, CONN + CONNECTIONS, -1) < 0) {
+        if (poll(p, COUNT, -1) < 0) {
             if (errno == EINTR)
                 continue;
             _exit(125);
@@ -512,12 +467,9 @@ void serve_cell(struct cell *c)
         if (c->stdio >= 0 && (p[CLIENT].revents & (POLLIN | POLLHUP | POLLERR)))
             from_client(c);
         if (p[LISTEN].revents)
-            accept_connection(c);
+            accept_daemon(c);
         if (p[CONTROL].revents)
-            command(c, &c->control);
-        for (unsigned i = 0; i < CONNECTIONS; i++)
-            if (p[CONN + i].revents)
-                command(c, &connections[i]);
+            command(c);
         if (p[PID1].revents)
             finish(c);
     }

@@ -2,11 +2,7 @@
  * offset is believed. */
 #include "warden.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 static const char *base;
 static uint32_t size;

@@ -16,10 +16,26 @@
 #pragma once
 
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum {
     WARDEN_MAGIC = 0x50454b53, /* "SKEP" */
@@ -54,23 +70,23 @@ struct spec {
     uint32_t magic, version;
     uint32_t nrecords, strings;       /* offset of the string area; its last byte is NUL */
     uint32_t argv, argc, envp, envc;  /* offsets of arrays of string offsets */
-    uint32_t dir, hostname, path;     /* working directory, UTS name, PATH for a name without a slash */
+    uint32_t dir, hostname;           /* working directory, UTS name */
     uint32_t terminal;                /* 1 = a pseudo-terminal */
     uint16_t rows, columns;
     uint32_t nproc;                   /* RLIMIT_NPROC of the inner user namespace, 0 = none */
     uint32_t cpus;                    /* what sched_getaffinity shows, 0 = the host's */
-    uint32_t pad;
     uint64_t memory;                  /* what sysinfo shows, bytes, 0 = the host's */
 };
 
-enum op { OP_DIR = 1, OP_FILE, OP_SYMLINK, OP_BIND, OP_OVERLAY, OP_TMPFS, OP_HIDE, OP_SELF, OP_PROCFILE };
+/* Records of paths below /proc are PID 1's: that mount is made in its namespace. */
+enum op { OP_DIR = 1, OP_FILE, OP_SYMLINK, OP_BIND, OP_OVERLAY, OP_TMPFS, OP_HIDE, OP_SELF, OP_COVER, OP_DEVPTS };
 
 struct record {
     uint32_t op, flags;
     uint32_t path;      /* in the cell, absolute */
     uint32_t mode;      /* of OP_DIR, OP_FILE, OP_TMPFS */
     uint32_t fd;        /* index among the records' descriptors */
-    uint32_t data, len; /* content of OP_FILE and OP_PROCFILE, target of OP_SYMLINK */
+    uint32_t data, len; /* content of OP_FILE, target of OP_SYMLINK, the file of the cell that OP_COVER shows */
     uint32_t pad;
     uint64_t size;      /* of OP_TMPFS, bytes */
 };
@@ -81,7 +97,7 @@ enum {
     REC_NOEXEC = 8,
     REC_FILE = 16,     /* the object is no directory */
     REC_WRITABLE = 32, /* Landlock grants writing below */
-    REC_DEVICES = 64,  /* device nodes work: /dev/pts alone */
+    REC_DEVICES = 64,  /* device nodes work: the few of /dev */
 };
 
 /* What skepd hears of a cell. */
@@ -100,7 +116,7 @@ struct command {
     int32_t a;
     uint32_t pad[6];
 };
-enum { CMD_SIGNAL = 1, CMD_ATTACH, CMD_KILL, CMD_STATUS };
+enum { CMD_SIGNAL = 1, CMD_ATTACH, CMD_KILL };
 
 /* The box's messages about the early gate (B15). */
 struct gate {
@@ -119,7 +135,7 @@ struct gate_ack {
 enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER };
 
 _Static_assert(sizeof(struct request) == 40, "request");
-_Static_assert(sizeof(struct spec) == 72, "spec");
+_Static_assert(sizeof(struct spec) == 64, "spec");
 _Static_assert(sizeof(struct record) == 40, "record");
 _Static_assert(sizeof(struct event) == 128, "event");
 _Static_assert(sizeof(struct command) == 32, "command");
@@ -157,6 +173,7 @@ enum { NOTE_BUILT = 1, NOTE_GO, NOTE_LISTENER, NOTE_EXECUTED, NOTE_EXEC_FAILED, 
 extern struct failure_sink { int fd; bool is_note; } failure_sink;
 _Noreturn void fail(const char *what, const char *on);
 void must(long result, const char *what, const char *on);
+int write_text(const char *path, const char *text);
 
 /* wire.c */
 ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds);

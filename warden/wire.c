@@ -1,11 +1,7 @@
 /* wire.c: one message with its descriptors over a seqpacket socket. */
 #include "warden.h"
 
-#include <errno.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 void close_all(int *fds, unsigned n)
 {
@@ -33,16 +29,13 @@ ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds)
     for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
             continue;
-        unsigned count = (unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        for (unsigned i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof fd);
+        const int *got = (const void *)CMSG_DATA(h);
+        for (size_t i = 0; i < (h->cmsg_len - CMSG_LEN(0)) / sizeof *got; i++) {
+            bad = bad || *nfds >= room;
             if (*nfds < room)
-                fds[(*nfds)++] = fd;
-            else {
-                close(fd);
-                bad = true;
-            }
+                fds[(*nfds)++] = got[i];
+            else
+                close(got[i]);
         }
     }
     if (bad) {

@@ -20,9 +20,8 @@ type Spec struct {
 	ID       string
 	Hostname string
 	Argv     []string
-	Env      []string // NAME=value, complete
+	Env      []string // NAME=value, complete; its PATH finds a name without a slash
 	Dir      string   // working directory, in the cell
-	Path     string   // PATH for a name without a slash
 	Terminal *Size    // nil: three pipes
 
 	Grants []Grant

@@ -36,6 +36,9 @@ func tables(out *bytes.Buffer) error {
 	writeBytes(out, "nft_rules", "the early gate and the redirection (B12, B13) as one transaction", rules)
 	writeBytes(out, "nflog_bind", "subscribe to the early gate's log group", nflogBind())
 
+	if err := writeElements(out); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name, what string
 		filter     filter

@@ -40,6 +40,14 @@ func resolverIPv6() netip.Addr { return netip.MustParseAddr("100::ffff:ffff:ffff
 // ruleset is the table "skep" as one netfilter transaction. The library is used
 // as an encoder: its messages are caught on their way to a kernel that is not there.
 func ruleset() (table, error) {
+	return caught(func(c *nftables.Conn) error {
+		_, err := build(c)
+		return err
+	})
+}
+
+// caught returns the messages of one transaction.
+func caught(transaction func(*nftables.Conn) error) (table, error) {
 	var caught []netlink.Message
 	errCaught := errors.New("caught")
 	conn, err := nftables.New(nftables.WithTestDial(func(m []netlink.Message) ([]netlink.Message, error) {
@@ -49,7 +57,7 @@ func ruleset() (table, error) {
 	if err != nil {
 		return table{}, err
 	}
-	if err := build(conn); err != nil {
+	if err := transaction(conn); err != nil {
 		return table{}, err
 	}
 	if err := conn.Flush(); err != nil && len(caught) == 0 {
@@ -63,7 +71,7 @@ func ruleset() (table, error) {
 	return encode(len(messages)-1, messages...), nil
 }
 
-func build(c *nftables.Conn) error {
+func build(c *nftables.Conn) (map[string]*nftables.Set, error) {
 	table := c.AddTable(&nftables.Table{Name: "skep", Family: nftables.TableFamilyINet})
 	c.AddObj(&nftables.NamedObj{Table: table, Name: "refused", Type: nftables.ObjTypeCounter, Obj: &expr.Counter{}})
 	sets := map[string]*nftables.Set{}
@@ -76,13 +84,13 @@ func build(c *nftables.Conn) error {
 			KeyType: nftables.MustConcatSetType(s.address, nftables.TypeInetService),
 		}
 		if err := c.AddSet(set, nil); err != nil {
-			return err
+			return nil, err
 		}
 		sets[s.name] = set
 	}
 	gate(c, table, sets)
 	redirect(c, table)
-	return nil
+	return sets, nil
 }
 
 // gate is the early gate of B13; the first match wins.

@@ -24,7 +24,7 @@ const daemonID = 998
 // programs are built once for the package's tests.
 func programs(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv("SKEP_TEST_BIN")
+	dir := os.Getenv("SKEP_BIN")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "..", "bin")
 	}
@@ -122,7 +122,7 @@ func newHarness(t *testing.T, argv ...string) *harness {
 	}
 	_ = clientEnd.Close()
 	spec := &cell.Spec{
-		ID: "abcdefghijklmnopqrstuvwxyz", Hostname: "cell", Argv: argv, Path: "/usr/local/bin:/usr/bin:/bin",
+		ID: "abcdefghijklmnopqrstuvwxyz", Hostname: "cell", Argv: argv,
 		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent"}, Dir: "/home/agent",
 		Home: path(t, filepath.Join(dir, "home")), HomePath: "/home/agent", Tmp: path(t, filepath.Join(dir, "tmp")),
 		ShmSize: 1 << 20, Box: wardenEnd, Control: listening, Log: log, Stdio: stdioEnd,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -48,7 +49,7 @@ func (b *Build) check(descriptors int) error {
 	if len(b.Argv) == 0 || len(b.Argv) > MaxArgs || len(b.Env) > MaxArgs || len(b.Steps) > MaxSteps {
 		return errors.New("arguments, environment or steps are missing or too many")
 	}
-	for _, s := range append(append([]string{b.Hostname, b.Dir, b.Path}, b.Argv...), b.Env...) {
+	for _, s := range append(append([]string{b.Hostname, b.Dir}, b.Argv...), b.Env...) {
 		if strings.ContainsRune(s, 0) {
 			return errors.New("a string holds a zero byte")
 		}
@@ -88,6 +89,12 @@ func (s *Step) check(have int) (int, error) {
 	need := 0
 	switch s.Op {
 	case OpBind:
+		if s.Device != "" {
+			if !slices.Contains(Devices(), s.Device) {
+				return 0, errors.New("no such device for a cell")
+			}
+			break
+		}
 		need = s.FD + 1
 	case OpOverlay:
 		need = s.FD + 2
@@ -95,11 +102,11 @@ func (s *Step) check(have int) (int, error) {
 		if s.Target == "" {
 			return 0, errors.New("a link without a target")
 		}
-	case OpProcFile:
+	case OpCover:
 		if !clean(s.Target) {
 			return 0, errors.New("the covering file is no clean absolute path")
 		}
-	case OpDir, OpFile, OpTmpfs, OpHide, OpSelf:
+	case OpDir, OpFile, OpTmpfs, OpHide, OpSelf, OpDevPTS:
 	default:
 		return 0, errors.New("unknown operation")
 	}
@@ -111,6 +118,9 @@ func (s *Step) check(have int) (int, error) {
 	}
 	return need, nil
 }
+
+// Devices are the host's nodes that a cell may have (L7).
+func Devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
 
 func clean(p string) bool { return strings.HasPrefix(p, "/") && path.Clean(p) == p }
 

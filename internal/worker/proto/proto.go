@@ -56,7 +56,6 @@ type Build struct {
 	Argv     []string `json:"argv"`
 	Env      []string `json:"env"`
 	Dir      string   `json:"dir"`
-	Path     string   `json:"path"`
 	Terminal *Size    `json:"terminal,omitempty"`
 	Stdio    bool     `json:"stdio,omitempty"`
 	Steps    []Step   `json:"steps"`
@@ -81,15 +80,16 @@ type Op string
 
 // The operations of a step.
 const (
-	OpDir      Op = "dir"      // make a directory of the skeleton
-	OpFile     Op = "file"     // make a file of the skeleton with Data
-	OpSymlink  Op = "symlink"  // make a link of the skeleton to Target
-	OpBind     Op = "bind"     // mount descriptor FD
-	OpOverlay  Op = "overlay"  // mount an overlay of descriptors FD (base) and FD+1 (a directory with upper and work)
-	OpTmpfs    Op = "tmpfs"    // mount a tmpfs of Size bytes
-	OpHide     Op = "hide"     // cover a path with nothing
-	OpSelf     Op = "self"     // mount a path of the cell onto itself
-	OpProcFile Op = "procfile" // cover a file of /proc with the cell's file Target
+	OpDir     Op = "dir"     // make a directory of the skeleton
+	OpFile    Op = "file"    // make a file of the skeleton with Data
+	OpSymlink Op = "symlink" // make a link of the skeleton to Target
+	OpBind    Op = "bind"    // mount descriptor FD
+	OpOverlay Op = "overlay" // mount an overlay of descriptors FD (base) and FD+1 (a directory with upper and work)
+	OpTmpfs   Op = "tmpfs"   // mount a tmpfs of Size bytes
+	OpHide    Op = "hide"    // cover a path with nothing
+	OpSelf    Op = "self"    // mount a path of the cell onto itself
+	OpCover   Op = "cover"   // show the cell's file Target at a path
+	OpDevPTS  Op = "devpts"  // mount the cell's own terminals
 )
 
 // Step is one part of the cell's tree, in the order in which it is built.
@@ -106,6 +106,8 @@ type Step struct {
 	NoExec   bool   `json:"no_exec,omitempty"`
 	File     bool   `json:"file,omitempty"`
 	Writable bool   `json:"writable,omitempty"`
+	// Device names the node of the worker's own fixed list that a bind shows, instead of FD.
+	Device string `json:"device,omitempty"`
 	// Private says that FD lies in the daemon's own layer, not in a grant of the caller.
 	Private bool `json:"private,omitempty"`
 }

@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/proto"
@@ -16,6 +17,7 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 	if b.Stdio {
 		stdio, steps = files[4:5], files[5:]
 	}
+	steps = w.addDevices(b, steps)
 	procs, enforced, err := w.cgroups.create(b.Cell, b.Limits)
 	if err != nil {
 		return proto.Reply{}, nil, err
@@ -66,6 +68,32 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 		return proto.Reply{}, nil, err
 	}
 	return proto.Reply{Pid: pid, Limits: &enforced}, pidfd, nil
+}
+
+// openDevices opens the nodes that a cell may have; they are the worker's own
+// list, and no request names a path.
+func openDevices() (map[string]*os.File, error) {
+	nodes := map[string]*os.File{}
+	for _, name := range proto.Devices() {
+		f, err := sys.OpenPath("/dev/" + name)
+		if err != nil {
+			return nil, fmt.Errorf("open a device of every cell: %w", err)
+		}
+		nodes[name] = f
+	}
+	return nodes, nil
+}
+
+// addDevices gives the steps that name a device its descriptor.
+func (w *Worker) addDevices(b *proto.Build, files []*os.File) []*os.File {
+	files = slices.Clone(files)
+	for i := range b.Steps {
+		if name := b.Steps[i].Device; name != "" {
+			b.Steps[i].FD = len(files)
+			files = append(files, w.devices[name])
+		}
+	}
+	return files
 }
 
 // detach replaces each descriptor by a mount that the cell may attach. What the

@@ -37,6 +37,7 @@ type Worker struct {
 	config  Config
 	ids     ids
 	parent  *parent
+	devices map[string]*os.File
 	cgroups cgroups
 }
 
@@ -46,11 +47,15 @@ func New(c Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	devices, err := openDevices()
+	if err != nil {
+		return nil, err
+	}
 	p, err := startParent(c.Warden)
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{config: c, ids: ids, parent: p, cgroups: cgroups{parents: c.Cgroups}}, nil
+	return &Worker{config: c, ids: ids, parent: p, devices: devices, cgroups: cgroups{parents: c.Cgroups}}, nil
 }
 
 // Run answers requests until skepd closes the connection.

@@ -15,17 +15,18 @@ const (
 	recNoExec
 	recFile
 	recWritable
+	recDevices
 )
 
 func opNumbers() map[proto.Op]uint32 {
 	return map[proto.Op]uint32{
 		proto.OpDir: 1, proto.OpFile: 2, proto.OpSymlink: 3, proto.OpBind: 4, proto.OpOverlay: 5,
-		proto.OpTmpfs: 6, proto.OpHide: 7, proto.OpSelf: 8, proto.OpProcFile: 9,
+		proto.OpTmpfs: 6, proto.OpHide: 7, proto.OpSelf: 8, proto.OpCover: 9, proto.OpDevPTS: 10,
 	}
 }
 
 const (
-	specHeader = 72
+	specHeader = 64
 	specRecord = 40
 )
 
@@ -56,7 +57,7 @@ func encodeSpec(b *proto.Build, detached bool, shown proto.Limits) ([]byte, erro
 		switch s.Op {
 		case proto.OpFile:
 			data = put(s.Data)
-		case proto.OpSymlink, proto.OpProcFile:
+		case proto.OpSymlink, proto.OpCover:
 			data = text(s.Target)
 		}
 		for _, v := range []uint32{ops[s.Op], flags(s, detached), text(s.Path), s.Mode, uint32(s.FD), data, uint32(size), 0} {
@@ -73,7 +74,7 @@ func encodeSpec(b *proto.Build, detached bool, shown proto.Limits) ([]byte, erro
 	}
 	u32(wardenMagic, wardenVersion, uint32(len(b.Steps)), uint32(records))
 	u32(vector(b.Argv), uint32(len(b.Argv)), vector(b.Env), uint32(len(b.Env)))
-	u32(text(b.Dir), text(b.Hostname), text(b.Path))
+	u32(text(b.Dir), text(b.Hostname))
 	var size proto.Size
 	if b.Terminal != nil {
 		size = *b.Terminal
@@ -83,7 +84,7 @@ func encodeSpec(b *proto.Build, detached bool, shown proto.Limits) ([]byte, erro
 	}
 	head = binary.NativeEndian.AppendUint16(head, size.Rows)
 	head = binary.NativeEndian.AppendUint16(head, size.Columns)
-	u32(uint32(min(b.Limits.Pids, 1<<31)), uint32((shown.MilliCPU+999)/1000), 0)
+	u32(uint32(min(b.Limits.Pids, 1<<31)), uint32((shown.MilliCPU+999)/1000))
 	head = binary.NativeEndian.AppendUint64(head, uint64(shown.Memory))
 	if len(head) != specHeader {
 		return nil, fmt.Errorf("the spec's header is %d bytes, not %d", len(head), specHeader)
@@ -104,6 +105,7 @@ func flags(s *proto.Step, detached bool) uint32 {
 		{s.NoExec, recNoExec},
 		{s.File, recFile},
 		{s.Writable, recWritable},
+		{s.Device != "" || s.Op == proto.OpDevPTS, recDevices},
 	} {
 		if b.is {
 			f |= b.bit
