@@ -42,6 +42,11 @@ func serveRequests(conn *os.File, args []string) error {
 	flags.StringVar(&c.Warden, "warden", "", "path of skep-warden")
 	flags.StringVar(&c.Box, "box", "", "path of skep-box")
 	user := flags.String("user", "", "NAME:UID:GID that a capable worker works for")
+	flags.Func("cgroup", "FD:v1|v2:CONTROLLER,... of a parent group, as often as there are hierarchies", func(text string) error {
+		h, err := serve.ParseHierarchy(text)
+		c.Cgroups = append(c.Cgroups, h)
+		return err
+	})
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

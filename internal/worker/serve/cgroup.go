@@ -173,3 +173,24 @@ func readIn(dir *os.File, name string) string {
 	_, _ = io.Copy(&text, io.LimitReader(f, 1<<16))
 	return text.String()
 }
+
+// ParseHierarchy reads FD:v1|v2:CONTROLLER,... and takes over the descriptor.
+func ParseHierarchy(text string) (Hierarchy, error) {
+	fields := strings.Split(text, ":")
+	if len(fields) != 3 || (fields[1] != "v1" && fields[1] != "v2") {
+		return Hierarchy{}, fmt.Errorf("read the cgroup %q: want FD:v1|v2:CONTROLLER,...", text)
+	}
+	fd, err := strconv.Atoi(fields[0])
+	if err != nil || fd < 3 {
+		return Hierarchy{}, fmt.Errorf("read the cgroup %q: %q is no descriptor", text, fields[0])
+	}
+	dir, err := sys.Inherited(fd, "cgroup")
+	if err != nil {
+		return Hierarchy{}, err
+	}
+	h := Hierarchy{Dir: dir, Unified: fields[1] == "v2"}
+	if fields[2] != "" {
+		h.Controllers = strings.Split(fields[2], ",")
+	}
+	return h, nil
+}
