@@ -323,3 +323,37 @@ func TestRefusesOtherKeyAndBadInput(t *testing.T) {
 		t.Errorf("another key: %v", err)
 	}
 }
+
+func TestFilter(t *testing.T) {
+	dir := testDir(t)
+	clock := newHandClock()
+	l := mustOpen(t, dir, Options{Clock: clock})
+	begin := clock.Now()
+	for _, b := range []kind.Body{
+		kind.FlowIntent{Decision: "allow"}, kind.FlowDenied{Decision: "block"}, kind.FlowOutcome{Decision: "fail"},
+		kind.ApprovalOpened{}, kind.CellStopped{},
+	} {
+		for _, cell := range []string{"a", "b"} {
+			if _, err := l.Append(context.Background(), Entry{Cell: cell, Body: b}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		clock.turn(time.Second)
+	}
+	for _, c := range []struct {
+		f    Filter
+		want int
+	}{
+		{Filter{}, 10}, {Filter{Cell: "a"}, 5}, {Filter{Cell: "none"}, 0},
+		{Filter{Kinds: []kind.Kind{kind.KindFlowIntent, kind.KindCellStopped}}, 4},
+		{Filter{Decision: kind.Deny}, 4}, {Filter{Decision: kind.Allow, Cell: "b"}, 1}, {Filter{Decision: kind.Ask}, 2},
+		{Filter{Since: begin.Add(3 * time.Second)}, 4}, {Filter{Until: begin.Add(time.Second)}, 2}, {Filter{Cell: "a", After: 3}, 2},
+	} {
+		if got := readAll(t, dir, c.f); len(got) != c.want {
+			t.Errorf("%+v: %d entries, want %d", c.f, len(got), c.want)
+		}
+	}
+	for range Read(dir, Filter{}) {
+		break // a reader may stop
+	}
+}
