@@ -125,3 +125,17 @@ func PathOf(f *os.File) (path string, ok bool) {
 	}
 	return path, filepath.Clean(path) == path
 }
+
+// Duplicate returns a second descriptor of f's open file, close-on-exec. The
+// caller owns it.
+func Duplicate(f *os.File) (*os.File, error) {
+	fd, err := rawFD(f)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
+	}
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
+	}
+	return os.NewFile(uintptr(dup), f.Name()), nil
+}

@@ -84,9 +84,10 @@ type Record struct {
 	UID           uint32    `json:"uid"` // who started it
 	Argv          []string  `json:"argv"`
 	WorkingDir    string    `json:"working_dir"`
-	Profile       []byte    `json:"profile"` // the effective text: the difference is judged by it
+	Profile       string    `json:"profile"` // the effective text
 	ProfileName   string    `json:"profile_name"`
 	ProfileDigest string    `json:"profile_digest"`
+	Rules         []string  `json:"rules"` // path rights by real path, canonical: the difference is judged by them
 	Grants        []Grant   `json:"grants"`
 	Unenforced    []string  `json:"unenforced,omitempty"`
 	Created       time.Time `json:"created,omitzero"`

@@ -174,3 +174,15 @@ func (s *Store) Find(ref string) (Record, error) {
 	}
 	return Record{}, fmt.Errorf("%q %w: give more characters", ref, ErrAmbiguous)
 }
+
+// Remove forgets a cell and deletes all that is in its directory. What the agent
+// wrote must be gone before: it may not be ours to remove.
+func (s *Store) Remove(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.records, id)
+	if err := os.RemoveAll(s.Dir(id)); err != nil {
+		return fmt.Errorf("remove cell %s: %w", id, err)
+	}
+	return nil
+}

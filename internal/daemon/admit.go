@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/profile"
+	"skep.dev/skep/internal/profile/pathplan"
+	"skep.dev/skep/internal/strict"
+)
+
+// application is a request to run that has passed every check and has had no effect.
+type application struct {
+	request    *skepv1.RunRequest
+	uid        uint32
+	profile    *profile.Profile
+	plan       *pathplan.Plan
+	bundle     *handover.Bundle
+	unenforced []string
+	dir        string // working directory in the cell
+}
+
+func (a *application) close() { a.bundle.Close() }
+
+// admit is the list of what a request must pass before anything happens.
+func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err error) {
+	a := &application{request: q, uid: uid, bundle: &handover.Bundle{}}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if q.Ticket != "" {
+		if a.bundle, err = d.desk.Take(q.Ticket, uid); err != nil {
+			a.bundle = &handover.Bundle{}
+			return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+		}
+	}
+	if len(q.Argv) == 0 || q.Argv[0] == "" {
+		return nil, invalid(errors.New("no program: skep run -- PROGRAM [ARGUMENTS]"))
+	}
+	if err := cells.CheckName(q.Name); err != nil {
+		return nil, invalid(err)
+	}
+	if a.profile, err = effective(q); err != nil {
+		return nil, invalid(err)
+	}
+	if digest := a.profile.Digest(); q.ConfirmedDigest != digest {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
+			"the rights of %s were not confirmed: their digest is %s", a.profile.File, digest))
+	}
+	for name := range q.Env {
+		if !slices.Contains(a.profile.Env.Pass, name) {
+			return nil, invalid(fmt.Errorf("environment variable %q is not in env.pass of %s", name, a.profile.File))
+		}
+	}
+	if a.unenforced, err = d.enforceable(a.profile); err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	var faults strict.Faults
+	a.plan, faults = pathplan.Make(pathplan.Input{
+		Profile: a.profile, Homes: homes(q.Home), Own: d.own(q.Home), Programs: programs(),
+	}, passed(a.bundle))
+	if faults != nil {
+		return nil, invalid(faults)
+	}
+	if err := complete(a); err != nil {
+		return nil, invalid(err)
+	}
+	a.dir = a.workingDir()
+	return a, nil
+}
+
+// effective reads the profile, again and strictly: what the client made of it is
+// no evidence.
+func effective(q *skepv1.RunRequest) (*profile.Profile, error) {
+	at := profile.Place{Dir: q.ProfileDir, Home: q.Home}
+	p, faults := profile.ParseAt(q.ProfileName, at, q.Profile)
+	if faults != nil {
+		return nil, faults
+	}
+	if len(q.Narrowing) == 0 {
+		return p, nil
+	}
+	n, faults := profile.ParseAt(q.NarrowingName, at, q.Narrowing)
+	if faults != nil {
+		return nil, faults
+	}
+	p, faults = profile.Narrow(p, n)
+	if faults != nil {
+		return nil, faults
+	}
+	return p, nil
+}
+
+func homes(home string) []string {
+	if home == "" {
+		return nil
+	}
+	return []string{home}
+}
+
+// own are the directories of Skep's that no cell may see: this daemon's, and the
+// user's own (L8b).
+func (d *Daemon) own(home string) []string {
+	out := append([]string{d.State, d.Run}, d.Hidden...)
+	if home != "" {
+		out = append(out, filepath.Join(home, ".local/state/skep"), filepath.Join(home, ".config/skep"))
+	}
+	return out
+}
+
+func programs() []string {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Dir(exe)}
+}
+
+// complete tells whether a descriptor came for each path that the cell is to see.
+func complete(a *application) error {
+	for _, m := range a.plan.Mounts {
+		if m.Kind == pathplan.Grant && !slices.Contains(a.bundle.Roles, handover.Role{Role: rolePath, Path: m.Path}) {
+			return fmt.Errorf("no descriptor came for %s (line %d of %s)", m.Path, m.Line, a.profile.File)
+		}
+	}
+	return nil
+}
+
+// workingDir is the caller's where the cell may look into it, else the home (L8c).
+func (a *application) workingDir() string {
+	dir := filepath.Clean(a.request.WorkingDir)
+	if !filepath.IsAbs(dir) || a.plan.At(dir) == 0 {
+		return homePath
+	}
+	for _, m := range a.plan.Mounts {
+		if m.Kind == pathplan.Grant && m.Dir && (dir == m.Path || strings.HasPrefix(dir, m.Path+"/")) {
+			return dir
+		}
+	}
+	return homePath
+}
+
+func invalid(err error) error { return connect.NewError(connect.CodeInvalidArgument, err) }

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	v1 "skep.dev/skep/api/skep/v1/skepv1connect"
+	"skep.dev/skep/internal/daemon/wire"
+)
+
+// call is one line of the API: what it is called, who may, what does it.
+type call struct {
+	procedure string
+	may       who
+	handler   http.Handler
+}
+
+// calls is the whole API. What is not here does not exist. To add a call: write
+// it in api/skep/v1/skep.proto, run make generate, add its line here.
+func (d *Daemon) calls() []call {
+	o := wire.Options()
+	return []call{
+		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, d.version, o...)},
+		{v1.SkepRunProcedure, owner, connect.NewServerStreamHandler(v1.SkepRunProcedure, d.run, o...)},
+		{v1.SkepListProcedure, owner, connect.NewUnaryHandler(v1.SkepListProcedure, d.list, o...)},
+		{v1.SkepGetProcedure, owner, connect.NewUnaryHandler(v1.SkepGetProcedure, d.get, o...)},
+		{v1.SkepStopProcedure, owner, connect.NewUnaryHandler(v1.SkepStopProcedure, d.stopCell, o...)},
+		{v1.SkepLogsProcedure, owner, connect.NewServerStreamHandler(v1.SkepLogsProcedure, d.logs, o...)},
+		{v1.SkepAttachProcedure, owner, connect.NewUnaryHandler(v1.SkepAttachProcedure, d.attach, o...)},
+		{v1.SkepDiffProcedure, owner, connect.NewServerStreamHandler(v1.SkepDiffProcedure, d.diff, o...)},
+		{v1.SkepMergePlanProcedure, owner, connect.NewServerStreamHandler(v1.SkepMergePlanProcedure, d.mergePlan, o...)},
+		{v1.SkepMergeCommitProcedure, owner, connect.NewUnaryHandler(v1.SkepMergeCommitProcedure, d.mergeCommit, o...)},
+		{v1.SkepMergeAbortProcedure, owner, connect.NewUnaryHandler(v1.SkepMergeAbortProcedure, d.mergeAbort, o...)},
+		{v1.SkepDropProcedure, owner, connect.NewUnaryHandler(v1.SkepDropProcedure, d.drop, o...)},
+		{v1.SkepLedgerReadProcedure, owner, connect.NewServerStreamHandler(v1.SkepLedgerReadProcedure, d.ledgerRead, o...)},
+		{v1.SkepExplainProcedure, owner, connect.NewUnaryHandler(v1.SkepExplainProcedure, d.explain, o...)},
+		{v1.SkepCheckProcedure, owner, connect.NewUnaryHandler(v1.SkepCheckProcedure, d.check, o...)},
+		{v1.SkepDoctorProcedure, owner, connect.NewUnaryHandler(v1.SkepDoctorProcedure, d.doctor, o...)},
+	}
+}
+
+// handler serves exactly the table.
+func (d *Daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, c := range d.calls() {
+		mux.Handle(c.procedure, d.allow(c.may, c.handler))
+	}
+	return mux
+}

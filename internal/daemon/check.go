@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/doctor"
+	"skep.dev/skep/internal/profile"
+)
+
+// check reads a profile and says what this host would make of it. The paths are
+// judged by `skep check` itself, which may look at them.
+func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest]) (*connect.Response[skepv1.CheckResponse], error) {
+	p, faults := profile.ParseAt(q.Msg.ProfileName, profile.Place{Dir: q.Msg.ProfileDir}, q.Msg.Profile)
+	out := &skepv1.CheckResponse{}
+	for _, f := range faults {
+		out.Faults = append(out.Faults, &skepv1.Fault{
+			File: f.File, Line: int32(f.Line), Column: int32(f.Column), Text: f.Text, Message: f.Message, Fix: f.Fix,
+		})
+	}
+	if faults != nil {
+		return connect.NewResponse(out), nil
+	}
+	out.Digest, out.Effective = p.Digest(), p.Effective()
+	unenforced, err := d.enforceable(p)
+	if err != nil {
+		out.Notes = append(out.Notes, err.Error())
+	}
+	for _, key := range unenforced {
+		out.Notes = append(out.Notes, fmt.Sprintf("budget.%s is not enforced on this host", key))
+	}
+	if _, bounded := p.Budget.Disk.Value(); bounded {
+		out.Notes = append(out.Notes, "budget.disk is measured each second; the cell is stopped when it is passed")
+	}
+	return connect.NewResponse(out), nil
+}
+
+// doctor looks at the host.
+func (d *Daemon) doctor(ctx context.Context, _ *connect.Request[skepv1.DoctorRequest]) (*connect.Response[skepv1.DoctorResponse], error) {
+	features, err := d.Driver.Features(ctx)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	out := &skepv1.DoctorResponse{}
+	for _, f := range doctor.Findings(doctor.Look(), features) {
+		out.Findings = append(out.Findings, &skepv1.Finding{Name: f.Name, Status: string(f.Status), Detail: f.Detail, Fix: f.Fix})
+	}
+	return connect.NewResponse(out), nil
+}

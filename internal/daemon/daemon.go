@@ -1,0 +1,217 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/sys"
+)
+
+// Config is what a daemon is made of.
+type Config struct {
+	State, Run string   // 0700 directories of this user
+	Hidden     []string // directories of Skep's own that no cell may see (L8b)
+	Driver     cell.Driver
+	Clock      Clock
+	Log        *slog.Logger
+	Version    string
+	Commit     string
+	// Owners are the uids that may call, by the kernel's word.
+	Owners []uint32
+	// Auto ends the daemon after ten idle minutes: it was started by need.
+	Auto bool
+	// Orphan ends a cell that an earlier daemon left, by its warden's socket. It
+	// returns once no process of the cell is left, and says whether there was one.
+	Orphan func(ctx context.Context, socket string) (was bool, err error)
+	// Models starts the gateway; nil where there is none.
+	Models Models
+	// Ceiling reads the operator's ceiling anew.
+	Ceiling func() (*skepv1.BoxCeiling, error)
+	// ResolvConf and HostsFile are watched for the boxes (B101).
+	ResolvConf, HostsFile string
+}
+
+// Daemon is one skepd.
+type Daemon struct {
+	Config
+	lock    *os.File
+	ledger  *ledger.Ledger
+	cells   *cells.Store
+	desk    *handover.Desk
+	spare   *spare
+	net     *resolvers
+	idle    *idle
+	plans   *plans
+	feature cell.Features
+
+	ctx  context.Context // ends with the daemon, not with a request
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	live  map[string]*life
+	work  sync.WaitGroup
+	ended chan struct{}
+}
+
+// Open takes the state directory for this daemon, and ends and records what an
+// earlier one left behind. A second daemon on it is refused (D10).
+func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
+	d := &Daemon{Config: c, live: map[string]*life{}, ended: make(chan struct{})}
+	d.ctx, d.stop = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			d.stop()
+			d.release()
+		}
+	}()
+	if d.lock, err = takeLock(filepath.Join(c.State, "lock")); err != nil {
+		return nil, err
+	}
+	if d.feature, err = c.Driver.Features(ctx); err != nil {
+		return nil, fmt.Errorf("ask the worker what this host offers: %w", err)
+	}
+	d.ledger, err = ledger.Open(filepath.Join(c.State, "ledger"), ledger.Options{
+		Keys: filepath.Join(c.State, "keys"), Clock: c.Clock,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var rests []string
+	if d.cells, rests, err = cells.Open(filepath.Join(c.State, "cells")); err != nil {
+		return nil, err
+	}
+	d.desk = handover.NewDesk(c.Clock, c.Owners...)
+	d.plans = newPlans(c.Clock)
+	if err := d.reconcile(ctx, rests); err != nil {
+		return nil, err
+	}
+	d.net = watchResolvers(c.Clock, c.ResolvConf, c.HostsFile, d.pushResolvers)
+	d.spare = &spare{make: d.makeBox, log: c.Log}
+	d.spare.fill()
+	d.idle = newIdle(c.Clock, c.Auto, d.busy, d.stop)
+	return d, nil
+}
+
+func takeLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("take the state directory: %w", err)
+	}
+	if err := sys.LockFile(f); err != nil {
+		_ = f.Close()
+		if errors.Is(err, sys.ErrLocked) {
+			return nil, fmt.Errorf("another skepd has %s: stop it, or give this one its own --state", filepath.Dir(path))
+		}
+		return nil, fmt.Errorf("take the state directory: %w", err)
+	}
+	return f, nil
+}
+
+// Serve answers calls until ctx ends or, for an automatic daemon, nothing has
+// happened for ten minutes. Running cells are ended and recorded before it returns.
+func (d *Daemon) Serve(ctx context.Context) error {
+	api, err := d.listen("api.sock", sys.Stream)
+	if err != nil {
+		return err
+	}
+	defer d.unlisten(api, "api.sock")
+	fds, err := d.listen("fd.sock", sys.Seqpacket)
+	if err != nil {
+		return err
+	}
+	defer d.unlisten(fds, "fd.sock")
+	l, err := net.FileListener(api)
+	if err != nil {
+		return fmt.Errorf("serve the API: %w", err)
+	}
+	server := &http.Server{
+		Handler: d.idle.note(d.handler()), ConnContext: withPeer, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- d.desk.Serve(fds) }()
+	go func() { failed <- server.Serve(&guarded{Listener: l, owners: d.Owners, log: d.Log}) }()
+	d.Log.Info("skepd serves", "run", d.Run, "state", d.State)
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	case <-d.ctx.Done():
+	}
+	d.endAll()
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = server.Shutdown(bye)
+	return errors.Join(err, d.Close())
+}
+
+// listen makes a socket in RUN. Holding the lock, what is left there is nobody's.
+func (d *Daemon) listen(name string, kind sys.UnixKind) (*os.File, error) {
+	path := filepath.Join(d.Run, name)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("make %s: %w", name, err)
+	}
+	return sys.ListenUnix(path, kind)
+}
+
+func (d *Daemon) unlisten(f *os.File, name string) {
+	_ = os.Remove(filepath.Join(d.Run, name))
+	_ = f.Close()
+}
+
+// Close gives everything back. Cells must have ended.
+func (d *Daemon) Close() error {
+	d.stop()
+	d.idle.close()
+	d.net.close()
+	d.spare.close()
+	return d.release()
+}
+
+func (d *Daemon) release() error {
+	var err error
+	if d.desk != nil {
+		d.desk.Close()
+	}
+	if d.plans != nil {
+		d.plans.close()
+	}
+	if d.ledger != nil {
+		err = d.ledger.Close()
+	}
+	if d.lock != nil {
+		_ = d.lock.Close()
+	}
+	return err
+}
+
+// busy tells whether a cell runs.
+func (d *Daemon) busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.live) > 0
+}
+
+// record appends an entry of a cell and waits until it is durable. It does so
+// even when the request that caused it is given up: the effect is not.
+func (d *Daemon) record(id string, body ledgerBody) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), 30*time.Second)
+	defer cancel()
+	_, err := d.ledger.Append(ctx, ledger.Entry{Cell: id, Body: body})
+	if err != nil {
+		return fmt.Errorf("record %s: %w", body.Kind(), err)
+	}
+	return nil
+}

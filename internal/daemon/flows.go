@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/ledger"
+)
+
+// RecordFlows implements boxlink.Recorder: it returns when all of it is durable.
+// The entries of one request share one sync.
+func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) error {
+	bodies := make([]ledgerBody, len(records))
+	for i, r := range records {
+		var err error
+		if bodies[i], err = boxlink.Body(r); err != nil {
+			return err
+		}
+	}
+	errs := make([]error, len(records))
+	var wait sync.WaitGroup
+	for i := range records {
+		wait.Go(func() {
+			_, errs[i] = d.ledger.Append(ctx, ledger.Entry{Cell: id, Body: bodies[i]})
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	d.count(id, records)
+	return nil
+}
+
+// count keeps the numbers that ps and the end of a run show.
+func (d *Daemon) count(id string, records []*skepv1.FlowRecord) {
+	var allowed, refused int64
+	var carried uint64
+	for _, r := range records {
+		switch r.Kind {
+		case skepv1.FlowRecord_KIND_INTENT:
+			allowed += boxlink.Attempts(r)
+		case skepv1.FlowRecord_KIND_DENIED:
+			refused += boxlink.Attempts(r)
+		case skepv1.FlowRecord_KIND_OUTCOME:
+			carried += r.BytesUp + r.BytesDown
+		case skepv1.FlowRecord_KIND_UNSPECIFIED:
+		}
+	}
+	d.cells.Count(id, allowed, refused)
+	if l := d.lifeOf(id); l != nil && carried > 0 {
+		l.carried(carried)
+	}
+}

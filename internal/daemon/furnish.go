@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/furniture"
+	"skep.dev/skep/internal/profile/pathplan"
+	"skep.dev/skep/internal/sys"
+)
+
+const homePath = furniture.Home
+
+// shmSize bounds /dev/shm of a cell, in bytes.
+const shmSize = 64 << 20
+
+// grantsOf numbers the layers of writable grants, in the order of the plan.
+func grantsOf(a *application) []cells.Grant {
+	var out []cells.Grant
+	layers := 0
+	for _, m := range a.plan.Mounts {
+		if m.Kind != pathplan.Grant {
+			continue
+		}
+		g := cells.Grant{Path: m.Path, Writable: m.Writable, File: !m.Dir, Layer: -1}
+		if m.Writable {
+			g.Layer = layers
+			layers++
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+func (d *Daemon) layerDir(id string, parts ...string) string {
+	return filepath.Join(append([]string{d.cells.Dir(id), "layer"}, parts...)...)
+}
+
+func (d *Daemon) runDir(id string) string { return filepath.Join(d.Run, "cells", id) }
+
+// furnish makes the cell's own directories and says what the driver is to build.
+// The caller closes what is in it, also with an error.
+func (d *Daemon) furnish(l *life, a *application) (*cell.Spec, error) {
+	q := a.request
+	s := &cell.Spec{
+		ID: l.id, Hostname: hostname(l.id, q.Name), Argv: q.Argv, Dir: a.dir,
+		Env: furniture.Environment(q.Env, a.profile.Env.Set), HomePath: homePath, ShmSize: shmSize,
+		Limits: limits(a.profile, a.unenforced),
+	}
+	if q.Terminal != nil {
+		s.Terminal = &cell.Size{Rows: uint16(q.Terminal.Rows), Columns: uint16(q.Terminal.Columns)}
+	}
+	s.Files = furniture.Files(s.Hostname, d.feature.AgentID, d.feature.GroupID, zone())
+	for _, link := range a.plan.Links {
+		s.Links = append(s.Links, cell.Link{Path: link.Path, Target: link.Target})
+	}
+	s.Stdio = a.bundle.Take(roleStdio, "")
+	for _, step := range []func() error{
+		func() error { return d.openOwn(s, a.profile.Home) },
+		func() error { return d.openGrants(l, s, a) },
+		func() error { return d.openControl(s) },
+	} {
+		if err := step(); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// openOwn makes home, /tmp and the log. A home with a name is kept across cells.
+func (d *Daemon) openOwn(s *cell.Spec, kept string) (err error) {
+	home := d.layerDir(s.ID, "home")
+	if kept != "" {
+		home = filepath.Join(d.State, "homes", kept)
+	}
+	if s.Home, err = makeDir(home); err != nil {
+		return err
+	}
+	if s.Tmp, err = makeDir(d.layerDir(s.ID, "tmp")); err != nil {
+		return err
+	}
+	s.Log, err = os.OpenFile(d.logPath(s.ID), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("make the log of the cell: %w", err)
+	}
+	return nil
+}
+
+func (d *Daemon) logPath(id string) string { return filepath.Join(d.cells.Dir(id), "log") }
+
+// openGrants gives each grant its object, and a writable one its layer.
+func (d *Daemon) openGrants(l *life, s *cell.Spec, a *application) error {
+	layers := 0
+	for _, m := range a.plan.Mounts {
+		if m.Kind != pathplan.Grant {
+			s.Narrow = append(s.Narrow, cell.Narrow{Path: m.Path, Kind: narrowing(m.Kind)})
+			continue
+		}
+		g := cell.Grant{Path: m.Path, Dir: m.Dir, Writable: m.Writable, Object: a.bundle.Take(rolePath, m.Path)}
+		if g.Object == nil {
+			return fmt.Errorf("no descriptor came for %s", m.Path)
+		}
+		l.held = append(l.held, g.Object)
+		if m.Writable {
+			layer, err := d.makeLayer(s.ID, layers, g.Object)
+			if err != nil {
+				return err
+			}
+			g.Layer = layer
+			layers++
+		}
+		s.Grants = append(s.Grants, g)
+	}
+	return nil
+}
+
+func narrowing(k pathplan.MountKind) cell.NarrowKind {
+	switch k {
+	case pathplan.Protect:
+		return cell.ReadOnly
+	case pathplan.Point:
+		return cell.MountPoint
+	case pathplan.Hide, pathplan.Grant:
+	}
+	return cell.Hidden
+}
+
+// makeLayer makes the directories of one overlay. The upper one is what the agent
+// sees as the grant's root, so that it has the mode of the base.
+func (d *Daemon) makeLayer(id string, n int, base *os.File) (*os.File, error) {
+	at := d.layerDir(id, strconv.Itoa(n))
+	for _, part := range []string{"upper", "work"} {
+		f, err := makeDir(filepath.Join(at, part))
+		if err != nil {
+			return nil, err
+		}
+		_ = f.Close()
+	}
+	st, err := sys.StatFile(base)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode&sys.ModeTypeMask == sys.ModeDir {
+		if err := os.Chmod(filepath.Join(at, "upper"), fs.FileMode(st.Mode&0o777)); err != nil {
+			return nil, fmt.Errorf("prepare layer: %w", err)
+		}
+	}
+	return makeDir(at)
+}
+
+// makeDir makes a directory of ours and opens it.
+func makeDir(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of the cell: %w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open directory of the cell: %w", err)
+	}
+	return f, nil
+}
+
+// openControl makes the warden's socket, where a later daemon finds it (L20a).
+func (d *Daemon) openControl(s *cell.Spec) (err error) {
+	if err := os.MkdirAll(d.runDir(s.ID), 0o700); err != nil {
+		return fmt.Errorf("make run directory of the cell: %w", err)
+	}
+	s.Control, err = sys.ListenUnix(filepath.Join(d.runDir(s.ID), "w"), sys.Seqpacket)
+	return err
+}
+
+func (d *Daemon) removeRun(id string) {
+	if err := os.RemoveAll(d.runDir(id)); err != nil {
+		d.Log.Warn("run directory of a cell is left", "cell", id, "err", err)
+	}
+}
+
+// zone is the host's time zone file, the one thing of the host that a cell is
+// told (L16a).
+func zone() []byte {
+	const largest = 64 << 10
+	raw, err := os.ReadFile("/etc/localtime")
+	if errors.Is(err, fs.ErrNotExist) || len(raw) > largest {
+		return nil
+	}
+	return raw
+}
+
+// hostname is the cell's name if it is one of a host, else a part of its id.
+func hostname(id, name string) string {
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return "cell-" + id[:8]
+		}
+	}
+	if name == "" || name[len(name)-1] == '-' || len(name) > 63 {
+		return "cell-" + id[:8]
+	}
+	return name
+}

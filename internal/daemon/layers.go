@@ -1,0 +1,179 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/layer"
+	"skep.dev/skep/internal/sys"
+)
+
+// layerFiles are the descriptors of a cell's writable grants.
+type layerFiles struct {
+	grants []cell.LayerGrant
+	paths  []string // of the grants, on the host
+	rules  right.Paths
+}
+
+func (f *layerFiles) close() {
+	for _, g := range f.grants {
+		for _, file := range []*os.File{g.Base, g.Layer} {
+			if file != nil {
+				_ = file.Close()
+			}
+		}
+	}
+}
+
+// judge says what the profile makes writable (L8).
+func (f *layerFiles) judge(grant int, path string) bool {
+	if grant < 0 || grant >= len(f.paths) {
+		return false
+	}
+	return f.rules.At(filepath.Join(f.paths[grant], path))&right.Write != 0
+}
+
+// openLayers pairs each layer of a cell with its base, which the caller opened
+// (L6b). The caller closes them.
+func (d *Daemon) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFiles, err error) {
+	if !r.State.HasLayer() {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the cell is %s: what it wrote is gone", r.State))
+	}
+	f := &layerFiles{}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	var rules []right.Path
+	for _, text := range r.Rules {
+		rule, err := right.ParsePath(text)
+		if err != nil {
+			return nil, fmt.Errorf("read the rules of cell %s: %w", r.ID, err)
+		}
+		rules = append(rules, rule)
+	}
+	if f.rules, err = right.NewPaths(rules...); err != nil {
+		return nil, fmt.Errorf("read the rules of cell %s: %w", r.ID, err)
+	}
+	host := passed(bases)
+	for _, g := range r.Grants {
+		if !g.Writable {
+			continue
+		}
+		if host.objects[g.Path] == nil {
+			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("no descriptor came for %s, which the cell may write", g.Path))
+		}
+		base := bases.Take(rolePath, g.Path)
+		f.grants = append(f.grants, cell.LayerGrant{Base: base})
+		f.paths = append(f.paths, g.Path)
+		dir, err := os.Open(d.layerDir(r.ID, strconv.Itoa(g.Layer)))
+		if err != nil {
+			return nil, fmt.Errorf("open the layer of the cell: %w", err)
+		}
+		f.grants[len(f.grants)-1].Layer = dir
+	}
+	return f, nil
+}
+
+// startLayer starts a process that serves layers, and gives the socket to it.
+func (d *Daemon) startLayer(ctx context.Context, powers cell.LayerPowers, grants []cell.LayerGrant) (*os.File, cell.Process, error) {
+	ours, theirs, err := sys.SeqpacketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	p, err := d.Driver.Layer(ctx, theirs, powers, grants)
+	if err != nil {
+		_ = ours.Close()
+		return nil, nil, fmt.Errorf("start a process for the layer: %w", err)
+	}
+	return ours, p, nil
+}
+
+// difference walks a cell's layer against its base.
+func (d *Daemon) difference(ctx context.Context, f *layerFiles) (*snapshot.Difference, error) {
+	conn, process, err := d.startLayer(ctx, cell.LayerPowers{Walk: true}, f.grants)
+	if err != nil {
+		return nil, err
+	}
+	client := layer.NewClient(conn, len(f.grants))
+	defer func() {
+		_ = client.Close()
+		_ = process.Kill()
+	}()
+	return snapshot.Diff(ctx, client, f.paths, f.judge)
+}
+
+// leaveLayer starts a process for the caller, who sees contents with it, and
+// leaves its socket under a ticket.
+func (d *Daemon) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (string, error) {
+	conn, _, err := d.startLayer(ctx, cell.LayerPowers{Walk: true, Open: true}, f.grants)
+	if err != nil {
+		return "", err
+	}
+	// The process ends when the last descriptor of the socket is closed: with the
+	// caller, or with the ticket.
+	return d.desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: roleLayer}}, Files: []*os.File{conn}})
+}
+
+// dropLayer deletes what a cell wrote. Files that the agent made unreadable are
+// removed by a process in a namespace of the cell's ids (S12a).
+func (d *Daemon) dropLayer(ctx context.Context, id string) error {
+	entries, err := os.ReadDir(d.layerDir(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove the layer: %w", err)
+	}
+	var f layerFiles
+	defer f.close()
+	for _, e := range entries {
+		dir, err := os.Open(d.layerDir(id, e.Name()))
+		if err != nil {
+			return fmt.Errorf("remove the layer: %w", err)
+		}
+		f.grants = append(f.grants, cell.LayerGrant{Layer: dir})
+	}
+	if len(f.grants) > 0 {
+		conn, process, err := d.startLayer(ctx, cell.LayerPowers{Remove: true}, f.grants)
+		if err != nil {
+			return err
+		}
+		client := layer.NewClient(conn, len(f.grants))
+		err = client.Remove(ctx)
+		_ = client.Close()
+		_ = process.Kill()
+		if err != nil {
+			return fmt.Errorf("remove the layer: %w", err)
+		}
+	}
+	if err := os.RemoveAll(d.layerDir(id)); err != nil {
+		return fmt.Errorf("remove the layer: %w", err)
+	}
+	return nil
+}
+
+// removeLayer is dropLayer where nothing can be done about a failure: what is
+// left is tried again at the next start.
+func (d *Daemon) removeLayer(id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Minute)
+	defer cancel()
+	if err := d.dropLayer(ctx, id); err != nil {
+		d.Log.Warn("the layer of a cell is left", "cell", id, "err", err)
+	}
+}

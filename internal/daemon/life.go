@@ -1,0 +1,249 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/profile"
+	"skep.dev/skep/internal/sys"
+)
+
+// ledgerBody is the typed body of an entry.
+type ledgerBody = kind.Body
+
+// life is one cell that has not ended.
+type life struct {
+	d       *Daemon
+	id      string
+	begin   time.Time
+	profile *profile.Profile
+	held    []*os.File // the granted roots, for a difference while the cell runs
+
+	mu      sync.Mutex
+	running cell.Running
+	box     *box
+	cause   cells.Cause // the first reason to end it
+	stops   []func()    // timers
+	changed chan struct{}
+	over    bool
+	netUsed int64 // bytes over the boundary
+}
+
+// watch returns a channel that is closed at the next change.
+func (l *life) watch() (changed <-chan struct{}, over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed, l.over
+}
+
+func (l *life) tell() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// end ends the cell at once for a cause, if no other came before.
+func (l *life) end(c cells.Cause) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause.Word == "" {
+		l.cause = c
+	}
+	if l.running != nil {
+		_ = l.running.Kill()
+	}
+}
+
+// ask signals the agent, and ends the cell if it has not ended after grace.
+func (l *life) ask(grace time.Duration, c cells.Cause) {
+	l.mu.Lock()
+	if l.cause.Word == "" {
+		l.cause = c
+	}
+	r := l.running
+	if r != nil {
+		l.stops = append(l.stops, l.d.Clock.AfterFunc(grace, func() { _ = r.Kill() }))
+	}
+	l.mu.Unlock()
+	if r != nil {
+		_ = r.Signal(int(syscall.SIGTERM))
+		_ = r.Signal(int(syscall.SIGCONT))
+	}
+}
+
+// after does something later, unless the cell has ended before.
+func (l *life) after(d time.Duration, f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.stops = append(l.stops, l.d.Clock.AfterFunc(d, f))
+	}
+}
+
+// cell is what the driver runs, nil before it does.
+func (l *life) cell() cell.Running {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running
+}
+
+// boundary is the cell's box, nil before it has one.
+func (l *life) boundary() *box {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.box
+}
+
+func (l *life) setBox(b *box) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.box = b
+}
+
+// started takes the running cell. A reason to end it that came before is obeyed.
+func (l *life) started(r cell.Running) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = r
+	if l.cause.Word != "" {
+		_ = r.Kill()
+	}
+}
+
+// follow waits for the end of the cell and records it. Nobody hears of the end
+// before it is durable.
+func (l *life) follow() {
+	r := l.running
+	select {
+	case <-r.Done():
+	case <-l.box.gone():
+		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+	case <-l.box.process.Done():
+		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+	}
+	<-r.Done()
+	l.finish(r.Result())
+}
+
+// finish closes the box after it has written what was left, then the record.
+func (l *life) finish(result cell.Result) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := l.box.end(ctx); err != nil {
+		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
+	}
+	l.mu.Lock()
+	cause := l.cause
+	l.over = true
+	for _, stop := range l.stops {
+		stop()
+	}
+	l.mu.Unlock()
+	sys.CloseAll(l.held)
+	code, cause := judge(l.profile, result, cause)
+	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
+	l.d.forget(l)
+	l.tell()
+}
+
+// judge turns a driver's result and our own reason into exit status and cause (L19).
+func judge(p *profile.Profile, result cell.Result, cause cells.Cause) (int, cells.Cause) {
+	code := result.ExitCode
+	memory, bounded := p.Budget.Memory.Value()
+	switch {
+	case cause.Word == "budget":
+		code = exitBudget
+	case cause.Word != "":
+	case result.Usage.OOMKills > 0 && code == 128+int(syscall.SIGKILL) && bounded:
+		code = exitBudget
+		cause = cells.Cause{Word: "budget", Budget: "memory", Limit: memory, Peak: result.Usage.MemoryPeak}
+	case result.Failed != nil && (code == exitNotExecutable || code == exitNotFound):
+		cause = cells.Cause{Word: "exit", Detail: result.Failed.Error()}
+	case result.Failed != nil:
+		code = exitFailed
+		cause = cells.Cause{Word: "failed", Detail: result.Failed.Error()}
+	default:
+		cause = cells.Cause{Word: "exit"}
+	}
+	return code, cause
+}
+
+// The exit statuses that are Skep's own (L19).
+const (
+	exitBudget        = 124
+	exitFailed        = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// settle records the end of a cell: in the ledger, then in its record.
+func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause, state cells.State) {
+	now := d.Clock.Now()
+	word := cause.Word
+	if word == "stop" {
+		word = "operator"
+	}
+	body := &kind.CellStopped{
+		Cause: word, Exit: uint8(code & 0xff), Detail: kind.Bytes(cause.Detail), Ms: millis(now.Sub(begin)),
+	}
+	if cause.Word == "exit" && code > 128 && code < 128+65 {
+		body.Signal = uint8(code - 128)
+	}
+	if cause.Budget != "" {
+		body.Limit = cause.Budget + ": " + amountText(cause.Budget, cause.Limit)
+		body.Peak = amountText(cause.Budget, cause.Peak)
+	}
+	err := d.record(id, body)
+	if err == nil {
+		err = d.ledger.EndCell(id)
+	}
+	if err != nil {
+		d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
+	}
+	_, err = d.cells.Change(id, func(r *cells.Record) {
+		r.State, r.Stopped, r.ExitCode, r.Cause = state, now, code, cause
+	})
+	if err != nil {
+		d.Log.Error("the end of a cell was not kept", "cell", id, "err", err)
+	}
+	d.removeRun(id)
+}
+
+// forget takes a cell out of the ones that live.
+func (d *Daemon) forget(l *life) {
+	d.mu.Lock()
+	delete(d.live, l.id)
+	d.mu.Unlock()
+	d.idle.touch(0)
+	d.work.Done()
+}
+
+// endAll ends every cell because the daemon ends.
+func (d *Daemon) endAll() {
+	d.mu.Lock()
+	all := make([]*life, 0, len(d.live))
+	for _, l := range d.live {
+		all = append(all, l)
+	}
+	d.mu.Unlock()
+	for _, l := range all {
+		l.end(cells.Cause{Word: "stop", Detail: "skepd was stopped"})
+	}
+	d.work.Wait()
+}
+
+// lifeOf is the cell while it lives.
+func (d *Daemon) lifeOf(id string) *life {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.live[id]
+}
+
+func millis(d time.Duration) uint64 { return uint64(max(0, d.Milliseconds())) }

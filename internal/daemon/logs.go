@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/outputlog"
+)
+
+// logPoll is how soon a follower sees new output.
+const logPoll = 100 * time.Millisecond
+
+func (d *Daemon) logs(ctx context.Context, q *connect.Request[skepv1.LogsRequest], out *connect.ServerStream[skepv1.LogChunk]) error {
+	r, err := d.find(q.Msg.Cell)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(d.logPath(r.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("open the log: %w", err))
+	}
+	defer func() { _ = f.Close() }()
+	send := func(data []byte, dropped uint64) error {
+		return out.Send(&skepv1.LogChunk{Data: data, Dropped: int64(dropped)})
+	}
+	var at uint64
+	for {
+		// Asked before the reading: what an ended cell wrote is all there.
+		over := d.lifeOf(r.ID) == nil
+		if at, err = outputlog.Read(f, at, send); err != nil {
+			return err
+		}
+		if !q.Msg.Follow || over {
+			return nil
+		}
+		tick := make(chan struct{})
+		stop := d.Clock.AfterFunc(logPoll, func() { close(tick) })
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			stop()
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/snapshot"
+)
+
+// planTime is how long a merge may take from its plan to its end.
+const planTime = time.Hour
+
+// pathsPerEntry keeps an entry of a merge well below the largest one.
+const pathsPerEntry = 10_000
+
+// plans are the merges that callers are at.
+type plans struct {
+	clock Clock
+	mu    sync.Mutex
+	at    map[string]*mergePlan // by cell
+}
+
+// mergePlan is the difference that a caller is merging.
+type mergePlan struct {
+	uid  uint32
+	diff *snapshot.Difference
+	stop func()
+}
+
+func newPlans(clock Clock) *plans { return &plans{clock: clock, at: map[string]*mergePlan{}} }
+
+// put replaces the plan of a cell: the last caller who read its difference merges.
+func (p *plans) put(id string, m *mergePlan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old := p.at[id]; old != nil {
+		old.stop()
+	}
+	m.stop = p.clock.AfterFunc(planTime, func() { _, _ = p.take(id, m.uid, m.diff.Hash) })
+	p.at[id] = m
+}
+
+// take ends the plan of a cell if it is this caller's, for this hash.
+func (p *plans) take(id string, uid uint32, hash string) (*mergePlan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.at[id]
+	if m == nil || m.uid != uid || m.diff.Hash != hash {
+		return nil, errors.New("no such merge is under way: plan it first")
+	}
+	m.stop()
+	delete(p.at, id)
+	return m, nil
+}
+
+func (p *plans) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, m := range p.at {
+		m.stop()
+		delete(p.at, id)
+	}
+}
+
+// mergePlan checks the hash against the difference as it is now, records who
+// approves it, and only then opens the layer for the caller (S4). If it moved,
+// the new difference is sent, and no layer.
+func (d *Daemon) mergePlan(ctx context.Context, q *connect.Request[skepv1.MergePlanRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
+	r, err := d.find(q.Msg.Cell)
+	if err != nil {
+		return err
+	}
+	if err := ended(r); err != nil {
+		return err
+	}
+	p, _ := peerOf(ctx)
+	bases, err := d.bases(r, q.Msg.Ticket, p)
+	if err != nil {
+		return err
+	}
+	defer bases.Close()
+	f, err := d.openLayers(r, bases)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	diff, err := d.difference(ctx, f)
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, err)
+	}
+	same, err := snapshot.MatchHash(diff.Hash, q.Msg.Hash)
+	if err != nil {
+		return invalid(err)
+	}
+	if !same {
+		if err := d.record(r.ID, shown(diff, p)); err != nil {
+			return connect.NewError(connect.CodeUnavailable, err)
+		}
+		if err := send(diff, out); err != nil {
+			return err
+		}
+		return out.Send(&skepv1.DiffChunk{Hash: diff.Hash})
+	}
+	// Merges are durable before their effect (D3): a crash of the caller in the
+	// middle leaves this entry, and the journal in the caller's own state.
+	err = d.record(r.ID, &kind.ApprovalDecided{
+		Proposal: "merge " + r.ID, Hash: diff.Hash, Decision: "allow", Who: caller(p), Identity: "uid", Scope: "once",
+	})
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, err)
+	}
+	d.plans.put(r.ID, &mergePlan{uid: p.uid, diff: diff})
+	ticket, err := d.leaveLayer(ctx, p.uid, f)
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, err)
+	}
+	if err := send(diff, out); err != nil {
+		return err
+	}
+	return out.Send(&skepv1.DiffChunk{Hash: diff.Hash, LayerTicket: ticket})
+}
+
+// mergeCommit records every path that the caller merged, and ends the layer.
+func (d *Daemon) mergeCommit(ctx context.Context, q *connect.Request[skepv1.MergeCommitRequest]) (*connect.Response[skepv1.Cell], error) {
+	r, err := d.find(q.Msg.Cell)
+	if err != nil {
+		return nil, err
+	}
+	p, _ := peerOf(ctx)
+	plan, err := d.plans.take(r.ID, p.uid, q.Msg.Hash)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	paths, err := mergedPaths(plan.diff, q.Msg.Paths)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	parts := slices.Collect(slices.Chunk(paths, pathsPerEntry))
+	if len(parts) == 0 {
+		parts = [][]kind.Path{{}}
+	}
+	for i, part := range parts {
+		err := d.record(r.ID, &kind.MergeApplied{
+			Hash: q.Msg.Hash, Who: caller(p), Root: kind.Bytes(rootsOf(plan.diff)), Paths: part,
+			Part: uint32(i + 1), Parts: uint32(len(parts)),
+		})
+		if err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
+	}
+	// The tree has it and the record says so; the layer is only a rest now.
+	r, err = d.cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged })
+	if err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	if err := d.dropLayer(ctx, r.ID); err != nil {
+		d.Log.Warn("the layer of a merged cell is left", "cell", r.ID, "err", err)
+	}
+	d.seal(r.ID)
+	return connect.NewResponse(message(r)), nil
+}
+
+// mergeAbort records that the caller's merge changed nothing.
+func (d *Daemon) mergeAbort(ctx context.Context, q *connect.Request[skepv1.MergeAbortRequest]) (*connect.Response[skepv1.Cell], error) {
+	r, err := d.find(q.Msg.Cell)
+	if err != nil {
+		return nil, err
+	}
+	p, _ := peerOf(ctx)
+	plan, err := d.plans.take(r.ID, p.uid, q.Msg.Hash)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	err = d.record(r.ID, &kind.MergeRefused{
+		Hash: q.Msg.Hash, Who: caller(p), Root: kind.Bytes(rootsOf(plan.diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
+	})
+	if err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	d.seal(r.ID)
+	return connect.NewResponse(message(r)), nil
+}
+
+// rootsOf is the one root that a difference touches, or the deepest directory
+// above all of them.
+func rootsOf(diff *snapshot.Difference) string {
+	if len(diff.Grants) == 0 {
+		return "/"
+	}
+	root := diff.Grants[0]
+	for _, g := range diff.Grants[1:] {
+		for root != "/" && g != root && len(g) > 0 && !within(g, root) {
+			root = filepath.Dir(root)
+		}
+	}
+	return root
+}
+
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// mergedPaths finds what the caller says it merged in the difference that was
+// planned: nothing else can have been merged under its hash.
+func mergedPaths(diff *snapshot.Difference, given [][]byte) ([]kind.Path, error) {
+	entries := make(map[string]*snapshot.Entry, len(diff.Entries))
+	for i := range diff.Entries {
+		entries[diff.FullPath(&diff.Entries[i])] = &diff.Entries[i]
+	}
+	out := make([]kind.Path, 0, len(given))
+	for _, path := range given {
+		e := entries[string(path)]
+		if e == nil || e.Refused != "" {
+			return nil, fmt.Errorf("%q is not in the difference that was planned", path)
+		}
+		out = append(out, kind.Path{Path: kind.Bytes(path), Op: e.Op().String(), Base: digest(&e.Base), Layer: digest(&e.Layer)})
+	}
+	return out, nil
+}
+
+func digest(s *snapshot.State) string {
+	if s.Type != snapshot.File {
+		return ""
+	}
+	return hex.EncodeToString(s.Digest[:])
+}

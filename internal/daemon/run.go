@@ -1,0 +1,266 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/profile"
+	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/sys"
+)
+
+// buildTime bounds the time from declared to running.
+const buildTime = 30 * time.Second
+
+// run is the life of a cell from its request, as one path: check, declare,
+// build, follow.
+func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest], out *connect.ServerStream[skepv1.CellEvent]) error {
+	p, ok := peerOf(ctx)
+	if !ok {
+		return connect.NewError(connect.CodePermissionDenied, errors.New("the caller is unknown"))
+	}
+	begin := d.Clock.Now()
+	a, err := d.admit(q.Msg, p.uid)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	l, err := d.declare(a, begin)
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, err)
+	}
+	for _, n := range notices(a) {
+		_ = out.Send(&skepv1.CellEvent{Notice: n}) // a caller that left does not stop a cell
+	}
+	// From here on the cell's life does not hang on the caller's.
+	if err := d.build(l, a); err != nil {
+		d.settle(l.id, begin, exitFailed, cells.Cause{Word: "failed", Detail: err.Error()}, cells.Failed)
+		sys.CloseAll(l.held)
+		d.removeLayer(l.id)
+		d.forget(l)
+		return d.tellOnce(l.id, out)
+	}
+	return d.report(ctx, l, out)
+}
+
+// notices are what a person should know before the agent's first byte.
+func notices(a *application) []string {
+	var out []string
+	for _, key := range a.unenforced {
+		out = append(out, fmt.Sprintf("budget.%s is not enforced on this host", key))
+	}
+	return out
+}
+
+// declare makes the cell's record and its first entry (L3): after it the cell
+// exists, whatever happens.
+func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
+	id := cells.NewID()
+	r := cells.Record{
+		ID: id, Name: a.request.Name, State: cells.Building, UID: a.uid, Argv: a.request.Argv, WorkingDir: a.dir,
+		Profile: a.profile.Effective(), ProfileName: a.profile.File, ProfileDigest: a.profile.Digest(),
+		Rules: ruleTexts(a), Grants: grantsOf(a), Unenforced: a.unenforced, Created: now,
+	}
+	l := &life{d: d, id: id, begin: now, profile: a.profile, changed: make(chan struct{})}
+	d.mu.Lock()
+	if d.ctx.Err() != nil {
+		d.mu.Unlock()
+		return nil, errors.New("skepd is ending: try again")
+	}
+	d.live[id] = l
+	d.work.Add(1)
+	d.mu.Unlock()
+	err := d.cells.Add(r)
+	if err == nil {
+		if err = d.record(id, declared(a, r)); err != nil {
+			err = errors.Join(err, d.cells.Remove(id))
+		}
+	}
+	if err != nil {
+		d.forget(l)
+		return nil, err
+	}
+	return l, nil
+}
+
+func declared(a *application, r cells.Record) *kind.CellDeclared {
+	digest := sha256.New()
+	for _, arg := range r.Argv[1:] {
+		digest.Write([]byte(arg))
+		digest.Write([]byte{0})
+	}
+	how := "confirmed"
+	if source, err := profile.ShippedSource(a.request.ProfileName); err == nil && string(source) == string(a.request.Profile) {
+		how = "shipped"
+	}
+	return &kind.CellDeclared{
+		Name: r.Name, Program: kind.Bytes(r.Argv[0]), Args: len(r.Argv) - 1, ArgsDigest: hex.EncodeToString(digest.Sum(nil)),
+		Profile: kind.Bytes(r.ProfileName), ProfileDigest: r.ProfileDigest, Rights: rightTexts(a),
+		ConfirmedBy: fmt.Sprintf("uid:%d", a.uid), ConfirmedHow: how,
+	}
+}
+
+// build makes the cell and starts it: box first, then the agent (B163).
+func (d *Daemon) build(l *life, a *application) (err error) {
+	ctx, cancel := context.WithTimeout(d.ctx, buildTime)
+	defer cancel()
+	policy, err := d.policy(a.profile)
+	if err != nil {
+		return err
+	}
+	spec, err := d.furnish(l, a)
+	defer closeSpec(spec)
+	if err != nil {
+		return err
+	}
+	b, err := d.spare.take(ctx)
+	if err != nil {
+		return err
+	}
+	l.setBox(b)
+	b.link.Assign(&skepv1.Assignment{
+		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.net.current(), Limits: &skepv1.BoxLimits{},
+	}, d)
+	spec.Box = b.warden
+	if err := d.serveModel(ctx, l, b); err != nil {
+		b.kill()
+		return err
+	}
+	if err := b.link.Ready(ctx); err != nil {
+		b.kill()
+		return err
+	}
+	r, err := d.Driver.Start(ctx, spec)
+	if err != nil {
+		b.kill()
+		return err
+	}
+	b.release()
+	return d.started(l, r, a)
+}
+
+// started records that the agent runs. If that cannot be recorded, it must not.
+func (d *Daemon) started(l *life, r cell.Running, a *application) error {
+	now := d.Clock.Now()
+	err := d.record(l.id, &kind.CellStarted{
+		Driver: "native", Walls: walls(r), NotEnforced: orEmpty(a.unenforced), Ms: millis(now.Sub(l.begin)),
+	})
+	if err == nil {
+		_, err = d.cells.Change(l.id, func(c *cells.Record) { c.State, c.Started = cells.Running, now })
+	}
+	if err != nil {
+		_ = r.Kill()
+		<-r.Done()
+		l.box.kill()
+		return err
+	}
+	l.started(r)
+	d.limit(l)
+	l.tell()
+	go l.follow()
+	d.spare.fill()
+	return nil
+}
+
+// report sends what becomes of the cell until it has ended or the caller left.
+func (d *Daemon) report(ctx context.Context, l *life, out *connect.ServerStream[skepv1.CellEvent]) error {
+	for {
+		changed, over := l.watch()
+		if err := d.tellOnce(l.id, out); err != nil || over {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (d *Daemon) tellOnce(id string, out *connect.ServerStream[skepv1.CellEvent]) error {
+	r, ok := d.cells.Get(id)
+	if !ok {
+		return connect.NewError(connect.CodeNotFound, cells.ErrNone)
+	}
+	return out.Send(&skepv1.CellEvent{Cell: message(r)})
+}
+
+// policy is what the box decides by.
+func (d *Daemon) policy(p *profile.Profile) (*skepv1.BoxPolicy, error) {
+	ceiling, err := d.Ceiling()
+	if err != nil {
+		return nil, err
+	}
+	return boxlink.Policy(p, ceiling)
+}
+
+func ruleTexts(a *application) []string {
+	out := make([]string, 0, len(a.plan.Rules))
+	for _, r := range a.plan.Rules {
+		out = append(out, r.Path.String())
+	}
+	return out
+}
+
+// rightTexts are the rights of a profile in canonical text (L3).
+func rightTexts(a *application) []string {
+	out := []string{}
+	for _, r := range a.plan.Rules {
+		out = append(out, "path "+r.Path.String())
+	}
+	for _, n := range a.profile.Net {
+		out = append(out, "net "+n.Net.String())
+	}
+	if len(a.profile.Model.Roles) > 0 {
+		out = append(out, "model "+a.profile.Model.String())
+	}
+	if a.profile.Budget.Budget != (right.Budget{}) {
+		out = append(out, "budget "+a.profile.Budget.Budget.String())
+	}
+	return out
+}
+
+func walls(r cell.Running) []string {
+	out := []string{"namespaces", "landlock", "seccomp", "boundary"}
+	if r.Enforced().Memory || r.Enforced().CPU {
+		out = append(out, "cgroup")
+	}
+	return out
+}
+
+func orEmpty(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// closeSpec closes the descriptors that the daemon opened for a cell; the driver
+// has its own.
+func closeSpec(s *cell.Spec) {
+	if s == nil {
+		return
+	}
+	for _, f := range []*os.File{s.Home, s.Tmp, s.Control, s.Log, s.Stdio} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	for _, g := range s.Grants {
+		if g.Layer != nil {
+			_ = g.Layer.Close()
+		}
+	}
+}
