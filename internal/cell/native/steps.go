@@ -28,17 +28,18 @@ func (t *tree) add(s proto.Step, files ...*os.File) {
 // request says what the worker is to build. The order is that of the package's law.
 func request(spec *cell.Spec) (*proto.Build, []*os.File) {
 	var t tree
+	files := append(append([]cell.File(nil), spec.Files...), size(spec.Limits)...)
 	grants := append([]cell.Grant(nil), spec.Grants...)
 	// From the outside in: a mount below another one must come after it.
 	sort.SliceStable(grants, func(i, j int) bool { return grants[i].Path < grants[j].Path })
-	skeleton(&t, spec, grants)
+	skeleton(&t, spec, files, grants)
 	for _, g := range grants {
 		grant(&t, g)
 	}
 	for _, n := range spec.Narrow {
 		narrow(&t, n)
 	}
-	proc(&t, spec)
+	proc(&t, files)
 	b := &proto.Build{
 		Cell: spec.ID, Hostname: spec.Hostname, Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir,
 		Stdio: spec.Stdio != nil, Steps: t.steps, Limits: proto.Limits(spec.Limits),
@@ -57,7 +58,7 @@ func coverFor(procPath string) string {
 // skeleton makes every directory that a mount needs, outside of grants, and the
 // generated files. A directory within a grant is never made: nothing is created
 // on the host's side, nor in a layer (L9).
-func skeleton(t *tree, spec *cell.Spec, grants []cell.Grant) {
+func skeleton(t *tree, spec *cell.Spec, files []cell.File, grants []cell.Grant) {
 	t.add(proto.Step{Op: proto.OpDir, Path: "/tmp", Mode: 0o755})
 	t.add(proto.Step{Op: proto.OpBind, Path: "/tmp", Writable: true, Private: true}, spec.Tmp)
 	if spec.Home != nil && spec.HomePath != "" {
@@ -93,7 +94,7 @@ func skeleton(t *tree, spec *cell.Spec, grants []cell.Grant) {
 	for _, l := range spec.Links {
 		t.add(proto.Step{Op: proto.OpSymlink, Path: l.Path, Target: l.Target})
 	}
-	for _, f := range spec.Files {
+	for _, f := range files {
 		at := f.Path
 		if strings.HasPrefix(at, "/proc/") {
 			at = coverFor(at)
@@ -124,7 +125,7 @@ func devices(t *tree) {
 
 // proc closes what the kernel shows or takes of the whole machine (L17a), and
 // shows the cell its own size (L13b).
-func proc(t *tree, spec *cell.Spec) {
+func proc(t *tree, files []cell.File) {
 	for _, p := range []string{"sys", "irq", "bus", "fs", "acpi", "sysrq-trigger"} {
 		t.add(proto.Step{Op: proto.OpSelf, Path: "/proc/" + p, ReadOnly: true, NoExec: true, Optional: true})
 	}
@@ -134,7 +135,7 @@ func proc(t *tree, spec *cell.Spec) {
 	} {
 		t.add(proto.Step{Op: proto.OpHide, Path: "/proc/" + p})
 	}
-	for _, f := range spec.Files {
+	for _, f := range files {
 		if strings.HasPrefix(f.Path, "/proc/") {
 			t.add(proto.Step{Op: proto.OpCover, Path: f.Path, Target: coverFor(f.Path), ReadOnly: true})
 		}
