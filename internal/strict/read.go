@@ -17,7 +17,18 @@ import (
 const (
 	MaxBytes = 256 << 10
 	maxDepth = 16
+
+	maxLines = 5000
+	maxLine  = 4096 // bytes
 )
+
+// marks are counted before the library sees the text: its time grows with the
+// square of them (20,000 keys took 8 s, 100,000 nested dashes a minute), and a
+// profile that Skep found may be hostile. 1,000 rules, the most that are read,
+// stay far below.
+func marks() map[string]int {
+	return map[string]int{":": 10_000, "[": 5000, "{": 5000, "- ": 5000, "? ": 100, "&": 1000, "*": 5000, "!": 1000}
+}
 
 // Read parses src. The node is nil for an empty document and whenever the
 // text is not YAML at all; the report then says so. file only names it.
@@ -44,15 +55,16 @@ func Read(file string, src []byte) (*Node, *Report) {
 			}
 		}
 	}
+	r.bounds()
 	if len(r.faults) > 0 {
 		return nil, r
 	}
-	file1, err := parse(strings.Join(r.lines, "\n"))
+	tree, err := parse(strings.Join(r.lines, "\n"))
 	if err != nil {
 		r.syntax(err)
 		return nil, r
 	}
-	docs := bodies(file1)
+	docs := bodies(tree)
 	if len(docs) == 0 {
 		return nil, r
 	}
@@ -62,6 +74,24 @@ func Read(file string, src []byte) (*Node, *Report) {
 		r.Add(at, "", "a second document begins here", "keep one document and remove ---")
 	}
 	return r.convert(docs[0], 0), r
+}
+
+// bounds refuses what would take the library long.
+func (r *Report) bounds() {
+	if len(r.lines) > maxLines {
+		r.Add(Pos{maxLines, 1}, "", fmt.Sprintf("the file has %d lines", len(r.lines)), fmt.Sprintf("at most %d are read", maxLines))
+	}
+	for i, line := range r.lines {
+		if len(line) > maxLine {
+			r.Add(Pos{i + 1, maxLine}, "", "the line is too long", fmt.Sprintf("break it below %d bytes", maxLine))
+		}
+	}
+	text := strings.Join(r.lines, "\n")
+	for mark, most := range marks() {
+		if n := strings.Count(text, mark); n > most {
+			r.Add(Pos{1, 1}, "", fmt.Sprintf("the file has %q %d times", mark, n), fmt.Sprintf("at most %d are read", most))
+		}
+	}
 }
 
 // parse turns a panic of the library into an error: what is parsed may come
