@@ -22,6 +22,9 @@ type Call struct {
 	Cell    string // whose steps a script counts
 	Role    string // what the agent named
 	Request *Request
+	// MaxOutput is the limit of output tokens that was reserved; 0 leaves the
+	// request's own.
+	MaxOutput int64
 }
 
 // Usage is what a provider says it counted. Cached is part of Input and
@@ -85,10 +88,21 @@ type Refusal struct {
 	Status  int
 	Code    string
 	Message string
-	// Free says that the target cannot have charged for the attempt: only then
-	// may another target be asked (MG2).
-	Free bool
+	// Charge says what the attempt may have cost. The zero value knows nothing.
+	Charge Charge
+	// Elsewhere says that another target may do better. It counts only where
+	// Charge is Free (MG2).
+	Elsewhere bool
 }
+
+// Charge is what is known about the cost of a failed attempt.
+type Charge int
+
+const (
+	Unknown   Charge = iota // it was sent and nothing came back: its hold stays
+	Free                    // the provider cannot have charged
+	InputOnly               // the provider answered with a fault of its own after reading
+)
 
 // Error gives the code and the sentence.
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }

@@ -10,6 +10,7 @@ type Meter struct {
 	text  int64  // bytes of text, reasoning and tool calls that were produced
 	usage *Usage // the last that was given: servers repeat a growing one
 	bytes int64
+	ended bool // a finish_reason was seen
 }
 
 // piece is what the meter reads of a chunk or a whole answer. Everything else,
@@ -61,6 +62,7 @@ func (m *Meter) Observe(data []byte) Seen {
 	}
 	for _, c := range p.Choices {
 		m.text += c.Delta.size() + c.Message.size()
+		m.ended = m.ended || c.FinishReason != ""
 	}
 	if u := p.Usage.usage(); u != nil {
 		m.usage = u
@@ -73,6 +75,9 @@ func (m *Meter) Observe(data []byte) Seen {
 
 // Bytes is the size of all that was observed.
 func (m *Meter) Bytes() int64 { return m.bytes }
+
+// Ended reports whether the model said that it was done.
+func (m *Meter) Ended() bool { return m.ended }
 
 // Usage returns what the provider counted; or, where it did not say or the answer
 // was cut before it could, an estimate from bytes, never zero (MG4, M02, M03).

@@ -98,7 +98,7 @@ func (t *Target) unmatched(c call, r *openai.Request, p *progress) *openai.Refus
 		fmt.Fprintf(&b, " (after_tool %q)", name(c.afterTool))
 	}
 	fmt.Fprintf(&b, ", last_user of %d bytes; %d of %d steps are not used up", len(c.lastUser), left, len(t.script))
-	return &openai.Refusal{Status: http.StatusNotFound, Code: "script_no_match", Message: b.String()}
+	return &openai.Refusal{Status: http.StatusNotFound, Code: "script_no_match", Message: b.String(), Charge: openai.Free}
 }
 
 // name keeps a name that looks like one; anything else could be content.
