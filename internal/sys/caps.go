@@ -10,6 +10,7 @@ import (
 const (
 	CapDACOverride = unix.CAP_DAC_OVERRIDE
 	CapFowner      = unix.CAP_FOWNER
+	CapNetAdmin    = unix.CAP_NET_ADMIN
 	CapSetgid      = unix.CAP_SETGID
 	CapSetuid      = unix.CAP_SETUID
 	CapSysAdmin    = unix.CAP_SYS_ADMIN

@@ -1,0 +1,118 @@
+package testlab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"skep.dev/skep/internal/sys"
+)
+
+// stageVariable tells a re-executed test binary how far it has come.
+const stageVariable = "SKEP_TESTLAB_STAGE"
+
+// The stages: the binary that was started; its child that owns the new
+// namespaces and sets them up; that one's child, which runs the tests.
+const (
+	stageSetUp  = "setup"
+	stageInside = "inside"
+	stageAbsent = "absent" // this host gives no namespaces: New skips
+)
+
+// Run runs the package's tests in the lab and returns their exit status, for
+// TestMain. Where the host allows no namespaces, the tests run outside and New
+// skips them with the reason.
+func Run(m *testing.M) int {
+	switch os.Getenv(stageVariable) {
+	case stageSetUp:
+		return setUp()
+	case stageInside, stageAbsent:
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "skep-lab-")
+	if err != nil {
+		return failed(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	cmd := again(stageSetUp, labDirVariable+"="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS,
+	}
+	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
+		a := cmd.SysProcAttr
+		a.Cloneflags |= syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		a.AmbientCaps = []uintptr{sys.CapNetAdmin, sys.CapSysAdmin}
+	}
+	// The child dies with the thread that started it.
+	runtime.LockOSThread()
+	if err := cmd.Start(); err != nil {
+		cmd = again(stageAbsent, labDirVariable+"="+err.Error())
+		if err := cmd.Start(); err != nil {
+			return failed(err)
+		}
+	}
+	return status(cmd.Wait())
+}
+
+// setUp makes the namespaces a lab, then runs the tests without the powers that it took.
+func setUp() int {
+	dir := os.Getenv(labDirVariable)
+	for file, text := range map[string]string{
+		"resolv.conf": "nameserver " + Resolver.String() + "\n",
+		"hosts":       "127.0.0.1 localhost\n::1 localhost\n",
+	} {
+		from := filepath.Join(dir, file)
+		if err := os.WriteFile(from, []byte(text), 0o644); err != nil {
+			return failed(err)
+		}
+		if err := sys.BindFile(from, filepath.Join("/etc", file)); err != nil {
+			return failed(err)
+		}
+	}
+	if err := everywhereIsHere(); err != nil {
+		return failed(err)
+	}
+	runtime.LockOSThread()
+	if err := sys.ClearAmbient(); err != nil {
+		return failed(err)
+	}
+	cmd := again(stageInside)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return failed(err)
+	}
+	return status(cmd.Wait())
+}
+
+const labDirVariable = "SKEP_TESTLAB_DIR"
+
+func again(stage string, more ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(append(os.Environ(), stageVariable+"="+stage), more...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd
+}
+
+func status(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit) && exit.ExitCode() >= 0:
+		return exit.ExitCode()
+	}
+	return failed(err)
+}
+
+func failed(err error) int {
+	fmt.Fprintln(os.Stderr, "testlab:", err)
+	return 2
+}
