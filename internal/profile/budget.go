@@ -34,8 +34,7 @@ func amountKeys() []amountKey {
 	}
 }
 
-// BudgetKeys are the keys of `budget:`.
-func BudgetKeys() []string {
+func budgetKeys() []string {
 	var out []string
 	for _, k := range amountKeys() {
 		out = append(out, k.key)
@@ -44,7 +43,7 @@ func BudgetKeys() []string {
 }
 
 func (r parser) budget(n *strict.Node) {
-	f, ok := r.Fields(n, "budget", "budget: {memory: 4GiB}", BudgetKeys())
+	f, ok := r.Fields(n, "budget", "budget: {memory: 4GiB}", sectionKeys()["budget"])
 	if !ok {
 		return
 	}
@@ -73,7 +72,7 @@ func (r parser) budget(n *strict.Node) {
 
 // long takes {limit: 4GiB, if_available: true} (L2b).
 func (r parser) long(n *strict.Node, what, example string) (limit *strict.Node, optional, ok bool) {
-	f, _ := r.Fields(n, what, "{limit: "+example+", if_available: true}", []string{"limit", "if_available"})
+	f, _ := r.Fields(n, what, "{limit: "+example+", if_available: true}", sectionKeys()["budget.*"])
 	if v, ok := f["if_available"]; ok {
 		optional, _ = r.Flag(v, what+".if_available")
 	}

@@ -12,7 +12,7 @@ import (
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 func (r parser) env(n *strict.Node) {
-	f, ok := r.Fields(n, "env", `env: {pass: [LANG], set: {CI: "1"}}`, []string{"pass", "set"})
+	f, ok := r.Fields(n, "env", `env: {pass: [LANG], set: {CI: "1"}}`, sectionKeys()["env"])
 	if !ok {
 		return
 	}

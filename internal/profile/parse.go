@@ -17,17 +17,6 @@ type Place struct {
 	Home string // absolute, or "" where ~ has no meaning: for ~/x
 }
 
-// Keys are the top-level keys of a profile.
-func Keys() []string {
-	return []string{"version", "paths", "exec", "net", "unlisted", "resolved_addresses", "secrets", "model", "budget",
-		"ledger", "home", "spawn", "env", "serves", "extends", "terminal", "policy_endpoint", "agent_socket"}
-}
-
-// laterKeys are known, and refused until something enforces them.
-func laterKeys() []string {
-	return []string{"exec", "secrets", "spawn", "serves", "extends", "policy_endpoint", "agent_socket"}
-}
-
 // Parse reads a profile that stands in the directory of file. It gives a
 // profile or faults, never both.
 func Parse(file string, src []byte) (*Profile, Faults) {
@@ -55,7 +44,7 @@ type parser struct {
 }
 
 func (r parser) all(root *strict.Node) {
-	f, ok := r.Fields(root, "a profile", "paths: [...]", Keys())
+	f, ok := r.Fields(root, "a profile", "paths: [...]", sectionKeys()[""])
 	if !ok {
 		return
 	}
@@ -98,7 +87,7 @@ func (r parser) resolved(n *strict.Node) {
 
 func (r parser) model(n *strict.Node) {
 	const example = "model: {roles: [coder], tokens: 200_000, usd: 5.00}"
-	f, ok := r.Fields(n, "model", example, []string{"roles", "tokens", "usd"})
+	f, ok := r.Fields(n, "model", example, sectionKeys()["model"])
 	if !ok {
 		return
 	}
@@ -127,7 +116,7 @@ func (r parser) model(n *strict.Node) {
 }
 
 func (r parser) ledger(n *strict.Node) {
-	f, ok := r.Fields(n, "ledger", "{model: digest}", []string{"exec", "model"})
+	f, ok := r.Fields(n, "ledger", "{model: digest}", sectionKeys()["ledger"])
 	if !ok {
 		return
 	}

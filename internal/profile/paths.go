@@ -23,7 +23,7 @@ const pathExample = "- {path: ., rights: rw}"
 func (r parser) paths(n *strict.Node) {
 	seen := map[string]int{}
 	for _, item := range r.Items(n, "paths", pathExample) {
-		f, ok := r.Fields(item, "an entry of paths", pathExample, []string{"path", "rights"})
+		f, ok := r.Fields(item, "an entry of paths", pathExample, sectionKeys()["paths[]"])
 		if !ok {
 			continue
 		}
