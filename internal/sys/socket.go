@@ -87,3 +87,11 @@ func KindOf(f *os.File) (SocketKind, error) {
 	}
 	return k, nil
 }
+
+// IsSocket reports whether a descriptor is a socket at all.
+func IsSocket(f *os.File) bool {
+	return onFD(f, false, func(fd int) error {
+		_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+		return err
+	}) == nil
+}

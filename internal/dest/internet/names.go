@@ -6,28 +6,28 @@ import (
 	"sync/atomic"
 )
 
-// Names is what the host knows about names: its resolvers in order and its hosts
-// file. It is a plain value, pushed by the daemon (B101).
-type Names struct {
-	Resolvers []netip.AddrPort
-	Hosts     map[string][]netip.Addr // normalised name to addresses
+// known is what the host knows about names, as the daemon pushed it (B101). It is
+// not changed once it is stored.
+type known struct {
+	resolvers []netip.AddrPort
+	hosts     map[string][]netip.Addr
 }
 
 // Dest opens what is neither the mesh nor the model gateway. Its zero value
 // resolves nothing.
 type Dest struct {
-	names atomic.Pointer[Names]
+	names atomic.Pointer[known]
 }
 
-// Set replaces what is known about names; requests under way keep the old value.
-func (d *Dest) Set(n Names) {
-	n.Resolvers = slices.Clone(n.Resolvers)
-	d.names.Store(&n)
+// Set replaces what is known about names: the resolvers in order, and the hosts
+// file by normalised name. Requests under way keep the old value.
+func (d *Dest) Set(resolvers []netip.AddrPort, hosts map[string][]netip.Addr) {
+	d.names.Store(&known{resolvers: slices.Clone(resolvers), hosts: hosts})
 }
 
-func (d *Dest) known() Names {
+func (d *Dest) current() known {
 	if n := d.names.Load(); n != nil {
 		return *n
 	}
-	return Names{}
+	return known{}
 }

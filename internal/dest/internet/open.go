@@ -48,7 +48,7 @@ func (d *Dest) candidates(ctx context.Context, p boundary.Permit) ([]netip.Addr,
 	if fixed := p.Resolve(); len(fixed) > 0 {
 		return fixed, nil
 	}
-	return d.known().lookup(ctx, q.Name)
+	return d.current().lookup(ctx, q.Name)
 }
 
 // keep judges each address and orders those that stay for dialing: families in

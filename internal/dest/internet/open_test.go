@@ -46,7 +46,7 @@ func TestBX1OnlyKeptAddressesAreDialed(t *testing.T) {
 	z := &zone{answers: map[string][]netip.Addr{"x.test.": addrs("127.0.0.1")}}
 	rule := policy.Rule{ID: "x", Name: "x.test", Ports: one(t, port), TCP: true}
 	l := newLab(t, rule)
-	l.dest.Set(Names{Resolvers: []netip.AddrPort{z.serve(t)}})
+	l.dest.Set([]netip.AddrPort{z.serve(t)}, nil)
 	if r := l.reach("x.test", port); r.Verdict.Reason != flow.ResolvedAddressDenied || r.Dropped != 1 || seen() != 0 {
 		t.Errorf("%+v, %d dials", r, seen())
 	}
@@ -77,7 +77,7 @@ func TestBX4Mixed(t *testing.T) {
 	p := policy.Policy{Rules: []policy.Rule{{ID: "x", Name: "x.test", Ports: one(t, port), TCP: true}},
 		Ceiling: policy.Ceiling{NoFloor: true}, Resolved: []policy.Range{{CIDR: netip.MustParsePrefix("127.0.0.0/8"), Ports: one(t, port)}}}
 	l.install(p)
-	l.dest.Set(Names{Resolvers: []netip.AddrPort{z.serve(t)}})
+	l.dest.Set([]netip.AddrPort{z.serve(t)}, nil)
 	if r := l.reach("x.test", port); r.Decision != "allow" || r.Dropped != 2 || r.Address.Addr().String() != "127.0.0.1" {
 		t.Errorf("%+v", r)
 	}
@@ -95,7 +95,7 @@ func TestBX5ResolvedOnce(t *testing.T) {
 	l := newLab(t)
 	l.install(policy.Policy{Rules: []policy.Rule{{ID: "x", Name: "x.test", Ports: one(t, port), TCP: true}},
 		Ceiling: policy.Ceiling{NoFloor: true}, Resolved: []policy.Range{{CIDR: netip.MustParsePrefix("127.0.0.0/8"), Ports: one(t, port)}}})
-	l.dest.Set(Names{Resolvers: []netip.AddrPort{z.serve(t)}})
+	l.dest.Set([]netip.AddrPort{z.serve(t)}, nil)
 	l.reach("denied.test", port)
 	if n := z.questions(); n != 0 {
 		t.Errorf("a denied name was asked for %d times", n)
@@ -128,14 +128,14 @@ func TestFailures(t *testing.T) {
 	ln.Close()
 	z := &zone{answers: map[string][]netip.Addr{}}
 	l := newLab(t, local(t, "closed.test", port), policy.Rule{ID: "x", Name: "gone.test", Ports: one(t, port), TCP: true})
-	l.dest.Set(Names{Resolvers: []netip.AddrPort{z.serve(t)}})
+	l.dest.Set([]netip.AddrPort{z.serve(t)}, nil)
 	if r := l.reach("closed.test", port); r.Verdict.Reason != flow.DialFailed || r.Decision != "fail" || r.Address.IsValid() {
 		t.Errorf("%+v", r)
 	}
 	if r := l.reach("gone.test", port); r.Verdict.Reason != flow.ResolveFailed || r.Decision != "fail" {
 		t.Errorf("%+v", r)
 	}
-	l.dest.Set(Names{})
+	l.dest.Set(nil, nil)
 	if r := l.reach("gone.test", port); r.Verdict.Reason != flow.ResolveFailed {
 		t.Errorf("%+v", r)
 	}
@@ -147,7 +147,7 @@ func TestFailures(t *testing.T) {
 func TestHostsFileCountsAsAnswer(t *testing.T) {
 	port, _ := serve(t, echo)
 	l := newLab(t, policy.Rule{ID: "x", Name: "h.test", Ports: one(t, port), TCP: true})
-	l.dest.Set(Names{Hosts: map[string][]netip.Addr{"h.test": addrs("127.0.0.1")}})
+	l.dest.Set(nil, map[string][]netip.Addr{"h.test": addrs("127.0.0.1")})
 	if r := l.reach("h.test", port); r.Verdict.Reason != flow.ResolvedAddressDenied {
 		t.Errorf("it is checked like any other: %+v", r)
 	}

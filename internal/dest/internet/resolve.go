@@ -31,8 +31,8 @@ var (
 
 // lookup finds the addresses of a name, A and AAAA together, from the hosts
 // table or by one question of each kind (B101). The error is a *boundary.Failure.
-func (n Names) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	if addrs := n.Hosts[host]; len(addrs) > 0 {
+func (n known) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addrs := n.hosts[host]; len(addrs) > 0 {
 		return addrs, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, boundary.ResolveTime)
@@ -83,13 +83,13 @@ func unresolved(host string, err error) error {
 }
 
 // ask puts one question to the resolvers in order, twice around.
-func (n Names) ask(ctx context.Context, host string, kind dnsmessage.Type) ([]netip.Addr, error) {
-	if len(n.Resolvers) == 0 {
+func (n known) ask(ctx context.Context, host string, kind dnsmessage.Type) ([]netip.Addr, error) {
+	if len(n.resolvers) == 0 {
 		return nil, errors.New("no resolver is known")
 	}
 	var last error
 	for range 2 {
-		for _, server := range n.Resolvers {
+		for _, server := range n.resolvers {
 			addrs, err := askOne(ctx, server, host, kind)
 			if err == nil || errors.Is(err, errNoSuchName) || ctx.Err() != nil {
 				return addrs, err

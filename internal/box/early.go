@@ -1,0 +1,116 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/route"
+)
+
+const (
+	flushEvery = time.Second
+	counterBy  = time.Second // to read the kernel's counter
+	// How long the end waits for log messages that are still on their way; the
+	// warden asks the kernel to send each at once.
+	lastLog = 200 * time.Millisecond
+)
+
+// early brings the kernel's refusals to the gate: those that it logged, and the
+// number of those that it did not (B17).
+type early struct {
+	log    *os.File
+	kernel *kernel
+	gate   *boundary.Gate
+	table  *route.Table
+
+	mu    sync.Mutex
+	tally boundary.Tally
+}
+
+// read takes the log until it is closed or its deadline has passed.
+func (e *early) read() error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := e.log.Read(buf)
+		switch {
+		case errors.Is(err, os.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case errors.Is(err, syscall.ENOBUFS):
+			continue // the kernel dropped messages; the counter has them
+		case err != nil:
+			return fmt.Errorf("read the early gate's log: %w", err)
+		}
+		// What does not parse is in the counter, too.
+		refusals, _ := route.ParseLog(buf[:n])
+		for _, r := range refusals {
+			host, _ := e.table.Name(r.Dst.Addr().Unmap())
+			e.gate.Early(r, host)
+		}
+		e.mu.Lock()
+		e.tally.Logged(len(refusals))
+		e.mu.Unlock()
+	}
+}
+
+// watch writes what is due every second, until ctx ends.
+func (e *early) watch(ctx context.Context) {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.count(ctx)
+			_ = e.gate.Refusals.Flush(ctx, false) // what fails waits for the next time
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (e *early) count(ctx context.Context) {
+	counter, err := e.counter(ctx)
+	if err != nil {
+		return
+	}
+	e.mu.Lock()
+	missing := e.tally.Read(counter, time.Now())
+	e.mu.Unlock()
+	e.gate.Unlogged(missing)
+}
+
+func (e *early) counter(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, counterBy)
+	defer cancel()
+	return e.kernel.refused(ctx)
+}
+
+// finish makes the recorded counts equal to the kernel's: it gives the log time
+// to arrive, stops reading, and counts what is still missing. done is closed when
+// read has returned. A kernel that cannot be asked any more leaves what is known.
+func (e *early) finish(ctx context.Context, done <-chan struct{}) error {
+	counter, err := e.counter(ctx)
+	e.mu.Lock()
+	wait := err == nil && e.tally.Behind(counter)
+	e.mu.Unlock()
+	deadline := time.Now()
+	if wait {
+		deadline = deadline.Add(lastLog)
+	}
+	if e.log.SetReadDeadline(deadline) != nil {
+		_ = e.log.Close()
+	}
+	<-done
+	if err == nil {
+		e.mu.Lock()
+		missing := e.tally.Last(counter)
+		e.mu.Unlock()
+		e.gate.Unlogged(missing)
+	}
+	return e.gate.Refusals.Flush(ctx, true)
+}

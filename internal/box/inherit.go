@@ -1,0 +1,31 @@
+package box
+
+import (
+	"fmt"
+
+	"skep.dev/skep/internal/sys"
+)
+
+// The descriptors that a box is started with.
+const (
+	fdDaemon = 3
+	fdWarden = 4
+	fdModel  = 5
+)
+
+// Inherit takes the descriptors that this process was started with. The model's
+// may be missing.
+func Inherit() (Config, error) {
+	var c Config
+	var err error
+	if c.Daemon, err = sys.Inherited(fdDaemon, "daemon"); err != nil {
+		return Config{}, fmt.Errorf("%w: skep-box is started by skepd, never by hand", err)
+	}
+	if c.Warden, err = sys.Inherited(fdWarden, "warden"); err != nil {
+		return Config{}, err
+	}
+	if f, err := sys.Inherited(fdModel, "model gateway"); err == nil && sys.IsSocket(f) {
+		c.Model = f
+	}
+	return c, nil
+}

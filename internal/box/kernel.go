@@ -1,0 +1,190 @@
+package box
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/sys"
+)
+
+// The warden's messages about the early gate (B15), little endian. A request:
+//
+//	u32 op, u32 id, u8 family, u8 transport, u16 first port, u16 last port, u16 0,
+//	16 bytes first address, 16 bytes last address (zero: the same), 8 bytes zero
+//
+// An answer: u32 op, u32 id, i32 errno, u32 0, u64 value.
+const (
+	opAdd = iota + 1
+	opRemove
+	opCounter
+
+	requestSize = 56
+	answerSize  = 24
+)
+
+// errWardenGone says that the warden's end of the socket is closed.
+var errWardenGone = errors.New("the cell's warden is gone")
+
+// kernel is the early gate of the cell's namespace, reached through its warden.
+type kernel struct {
+	sock *os.File
+
+	mu      sync.Mutex
+	next    uint32
+	waiting map[uint32]chan answer // nil after the end
+}
+
+type answer struct {
+	errno syscall.Errno
+	value uint64
+}
+
+func newKernel(sock *os.File) *kernel {
+	return &kernel{sock: sock, waiting: map[uint32]chan answer{}}
+}
+
+// run reads answers until the warden is gone, which is always an error.
+func (k *kernel) run() error {
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, c := range k.waiting {
+			close(c)
+		}
+		k.waiting = nil
+	}()
+	buf := make([]byte, requestSize)
+	for {
+		n, _, err := sys.RecvFDs(k.sock, buf, 0)
+		if err != nil {
+			return fmt.Errorf("read from the warden: %w", err)
+		}
+		switch {
+		case n == 0:
+			return errWardenGone
+		case n != answerSize:
+			return fmt.Errorf("read from the warden: answer of %d bytes, want %d", n, answerSize)
+		}
+		k.mu.Lock()
+		id := binary.LittleEndian.Uint32(buf[4:])
+		if c := k.waiting[id]; c != nil {
+			c <- answer{syscall.Errno(binary.LittleEndian.Uint32(buf[8:])), binary.LittleEndian.Uint64(buf[16:])}
+			delete(k.waiting, id)
+		}
+		k.mu.Unlock()
+	}
+}
+
+// span is one element of the gate's sets.
+type span struct {
+	transport   flow.Transport
+	first, last netip.Addr
+	ports       right.PortRange
+}
+
+// begin sends one request; the channel gets its answer, or is closed at the end.
+func (k *kernel) begin(op uint32, s span) (uint32, chan answer, error) {
+	k.mu.Lock()
+	if k.waiting == nil {
+		k.mu.Unlock()
+		return 0, nil, errWardenGone
+	}
+	k.next++
+	id, c := k.next, make(chan answer, 1)
+	k.waiting[id] = c
+	k.mu.Unlock()
+	if err := sys.SendFDs(k.sock, encode(op, id, s)); err != nil {
+		k.forget(id)
+		return 0, nil, err
+	}
+	return id, c, nil
+}
+
+func (k *kernel) forget(id uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.waiting, id)
+}
+
+// finish waits for an answer.
+func (k *kernel) finish(ctx context.Context, id uint32, c chan answer) (answer, error) {
+	select {
+	case a, ok := <-c:
+		if !ok {
+			return answer{}, errWardenGone
+		}
+		return a, nil
+	case <-ctx.Done():
+		k.forget(id)
+		return answer{}, ctx.Err()
+	}
+}
+
+// change adds or removes elements and returns when the kernel has acknowledged
+// all (B14). All are sent before the first answer is waited for. An element that
+// is there already, or already gone, is as good.
+func (k *kernel) change(ctx context.Context, op uint32, spans []span) error {
+	ids, waits := make([]uint32, len(spans)), make([]chan answer, len(spans))
+	for i, s := range spans {
+		var err error
+		if ids[i], waits[i], err = k.begin(op, s); err != nil {
+			return fmt.Errorf("change the early gate: %w", err)
+		}
+	}
+	for i := range spans {
+		a, err := k.finish(ctx, ids[i], waits[i])
+		switch {
+		case err != nil:
+			return fmt.Errorf("change the early gate: %w", err)
+		case a.errno == 0, op == opAdd && a.errno == syscall.EEXIST, op == opRemove && a.errno == syscall.ENOENT:
+		default:
+			return fmt.Errorf("change the early gate: %w", a.errno)
+		}
+	}
+	return nil
+}
+
+// refused is how many packets the early gate has refused so far (B17).
+func (k *kernel) refused(ctx context.Context) (uint64, error) {
+	id, c, err := k.begin(opCounter, span{})
+	if err != nil {
+		return 0, fmt.Errorf("read the early gate's counter: %w", err)
+	}
+	a, err := k.finish(ctx, id, c)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("read the early gate's counter: %w", err)
+	case a.errno != 0:
+		return 0, fmt.Errorf("read the early gate's counter: %w", a.errno)
+	}
+	return a.value, nil
+}
+
+func encode(op, id uint32, s span) []byte {
+	b := make([]byte, requestSize)
+	binary.LittleEndian.PutUint32(b, op)
+	binary.LittleEndian.PutUint32(b[4:], id)
+	if !s.first.IsValid() {
+		return b
+	}
+	b[8] = 4
+	if s.first.Is6() {
+		b[8] = 6
+	}
+	b[9] = map[flow.Transport]byte{flow.TCP: 6, flow.UDP: 17}[s.transport]
+	binary.LittleEndian.PutUint16(b[10:], s.ports.First)
+	binary.LittleEndian.PutUint16(b[12:], s.ports.Last)
+	copy(b[16:32], s.first.AsSlice())
+	if s.last.IsValid() && s.last != s.first {
+		copy(b[32:48], s.last.AsSlice())
+	}
+	return b
+}

@@ -1,0 +1,214 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/name"
+	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/route"
+)
+
+// Internet is a destination that has to be told how the host resolves names.
+type Internet interface {
+	boundary.Dest
+	Set(resolvers []netip.AddrPort, hosts map[string][]netip.Addr)
+}
+
+// Config is what a box is made of. The files are the box's to close.
+type Config struct {
+	Daemon *os.File // stream socket: HTTP/2 to skepd
+	Warden *os.File // seqpacket socket: the cell's sockets, then the early gate
+	Model  *os.File // stream socket: HTTP/2 to skep-model; nil without one
+
+	Internet Internet
+	Gateway  func(http.RoundTripper) boundary.Dest // makes the destination behind Model
+	Confine  func() error                          // Confine; tests of one process have none
+}
+
+// endWithin bounds the end of a cell, so that the daemon need not kill the box (B150).
+const endWithin = 8 * time.Second
+
+// Run confines the process, waits for a cell and serves it until it ends. An
+// error says why the cell has no boundary any more.
+func Run(ctx context.Context, c Config) error {
+	debug.SetMemoryLimit(boundary.BoxMemory / 2)
+	if c.Confine != nil {
+		if err := c.Confine(); err != nil {
+			return fmt.Errorf("confine the box: %w", err)
+		}
+	}
+	daemon, err := over(c.Daemon)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = daemon.Close() }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	link, assignment, err := watch(ctx, daemon)
+	if err != nil {
+		return err
+	}
+	b, err := build(ctx, c, link, assignment)
+	if err == nil {
+		defer b.sockets.close()
+		err = b.probe(ctx)
+	}
+	if err := errors.Join(err, link.ready(ctx, err)); err != nil {
+		return fmt.Errorf("make the boundary of cell %s: %w", assignment.GetCell(), err)
+	}
+	return b.serve(ctx)
+}
+
+// box is the boundary of one cell.
+type box struct {
+	link     *link
+	recorder *recorder
+	kernel   *kernel
+	early    *early
+	server   *server
+	sockets  *sockets
+	gate     *boundary.Gate
+	internet Internet
+	policy   *skepv1.BoxPolicy
+
+	failed chan error // what runs for the whole life and has ended
+}
+
+// build makes the gate of the assignment and what stands around it, and fills
+// the kernel's sets. Nothing of the cell is served yet.
+func build(ctx context.Context, c Config, l *link, a *skepv1.Assignment) (*box, error) {
+	s, err := receive(c.Warden)
+	if err != nil {
+		return nil, err
+	}
+	b := &box{link: l, recorder: newRecorder(l.client), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: a.GetPolicy(), failed: make(chan error, 4)}
+	b.gate = &boundary.Gate{
+		Identity: boundary.Identity{Cell: a.GetCell(), Agent: a.GetAgent(), Generation: a.GetGeneration()},
+		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
+	}
+	if n := int(a.GetLimits().GetOpenFlows()); n > 0 {
+		b.gate.Flows = min(n, boundary.OpenFlows)
+	}
+	if err := b.install(a.GetResolver()); err != nil {
+		s.close()
+		return nil, err
+	}
+	if c.Model != nil && a.GetPolicy().GetModel() {
+		gateway, err := over(c.Model)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		b.gate.Model = c.Gateway(gateway)
+	}
+	table := route.NewTable(route.DNSNames)
+	admit := newAdmission(b.kernel, b.gate.Policy)
+	b.server = &server{sockets: s, gate: b.gate, table: table,
+		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
+	b.early = &early{log: s.log, kernel: b.kernel, gate: b.gate, table: table}
+	go func() { b.failed <- b.kernel.run() }()
+	go b.recorder.run(ctx)
+	if err := admit.literals(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// install makes the policy of the assignment the gate's, with the host's own
+// addresses as they are now (B105), and tells the destination about names.
+func (b *box) install(u *skepv1.ResolverUpdate) error {
+	n := namesOf(u)
+	p, err := policyOf(b.policy, n.own)
+	if err != nil {
+		return err
+	}
+	if err := b.gate.Install(p); err != nil {
+		return fmt.Errorf("install the policy: %w", err)
+	}
+	b.internet.Set(n.resolvers, n.hosts)
+	return nil
+}
+
+// probe is the request of B163: one name through DNS, the kernel's sets and the
+// decision, under the installed policy.
+func (b *box) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, counterBy)
+	defer cancel()
+	m := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name.Model + "."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	query, err := m.Pack()
+	if err != nil {
+		return err
+	}
+	if err := m.Unpack(b.server.dns.Answer(ctx, query)); err != nil || m.RCode != dnsmessage.RCodeSuccess || len(m.Answers) != 1 {
+		return fmt.Errorf("the probe of virtual DNS got %s and %d answers: %w", m.RCode, len(m.Answers), errors.Join(err, ctx.Err()))
+	}
+	if _, err := b.kernel.refused(ctx); err != nil {
+		return err
+	}
+	q := flow.Request{Cell: b.gate.Identity.Cell, Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Policy, Port: 80, Count: 1}
+	if v := policy.Decide(q, b.gate.Policy()); v.Allowed() {
+		return fmt.Errorf("the probe of the policy allowed %s", q.Destination())
+	}
+	return nil
+}
+
+// serve runs until the daemon ends the cell, or something without which there is
+// no boundary has ended. Then: no new flows, end the old ones, record the rest.
+func (b *box) serve(ctx context.Context) error {
+	flows, endFlows := context.WithCancel(ctx)
+	defer endFlows()
+	logRead := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := b.server.run(flows); err != nil {
+			b.failed <- err
+		}
+	})
+	ended.Go(func() {
+		defer close(logRead)
+		if err := b.early.read(); err != nil {
+			b.failed <- err
+		}
+	})
+	go b.early.watch(flows)
+	followed := make(chan error, 1)
+	go func() { followed <- b.link.follow(b.update) }()
+
+	var err error
+	select {
+	case err = <-followed:
+	case err = <-b.failed:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	b.sockets.closeListeners()
+	endFlows()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	err = errors.Join(err, b.early.finish(last, logRead))
+	ended.Wait()
+	// Flows that ended just now may have left refusals, too.
+	err = errors.Join(err, b.gate.Refusals.Flush(last, true))
+	if err == nil {
+		err = b.link.done(last)
+	}
+	return err
+}
+
+// update takes new resolvers, hosts and own addresses. A policy that was valid
+// with the old addresses is with the new ones; were it not, the old one stays.
+func (b *box) update(u *skepv1.ResolverUpdate) { _ = b.install(u) }

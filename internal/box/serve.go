@@ -1,0 +1,94 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/route"
+)
+
+// server accepts what the cell opens and takes it to the gate.
+type server struct {
+	sockets *sockets
+	gate    *boundary.Gate
+	table   *route.Table
+	dns     *route.Resolver
+
+	flows sync.WaitGroup
+}
+
+// run serves every socket until the listeners are closed, which is nil, or one
+// fails. ctx is the life of the flows.
+func (s *server) run(ctx context.Context) error {
+	errs := make(chan error)
+	n := 0
+	serve := func(f func() error) {
+		n++
+		go func() { errs <- f() }()
+	}
+	for _, l := range s.sockets.tcp {
+		serve(func() error { return s.accept(ctx, l) })
+	}
+	for _, c := range s.sockets.dnsUDP {
+		serve(func() error { return s.dns.ServeUDP(ctx, c) })
+	}
+	for _, l := range s.sockets.dnsTCP {
+		serve(func() error { return s.dns.ServeTCP(ctx, l) })
+	}
+	var all []error
+	for range n {
+		if err := <-errs; err != nil {
+			all = append(all, err)
+			s.sockets.close() // one listener alone must not stay
+		}
+	}
+	s.flows.Wait()
+	return errors.Join(all...)
+}
+
+func (s *server) accept(ctx context.Context, l *net.TCPListener) error {
+	for {
+		c, err := l.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil && isBusy(err):
+			// Out of descriptors: the kernel's queue waits until a flow has ended.
+			time.Sleep(10 * time.Millisecond)
+			continue
+		case err != nil:
+			return fmt.Errorf("accept from the cell: %w", err)
+		}
+		s.flows.Go(func() { s.flow(ctx, c) })
+	}
+}
+
+// flow names one connection and takes it through the gate (B12, B16).
+func (s *server) flow(ctx context.Context, c *net.TCPConn) {
+	dst, err := route.Original(c)
+	if err != nil {
+		boundary.Reset(c)
+		s.gate.NoOriginal(ctx)
+		return
+	}
+	q := flow.Request{ID: flow.NewID(), Conn: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Port: dst.Port(), Count: 1}
+	host, release, ok := s.table.Hold(dst.Addr())
+	defer release()
+	if ok {
+		q.Name, q.Synthetic = host, dst.Addr()
+	} else {
+		q.Addr = dst.Addr()
+	}
+	s.gate.Serve(ctx, q, c)
+}
+
+func isBusy(err error) bool {
+	var e interface{ Temporary() bool }
+	return errors.As(err, &e) && e.Temporary()
+}
