@@ -39,8 +39,10 @@ func (r *Report) convert(n ast.Node, depth int) *Node {
 	case *ast.TagNode:
 		return r.foreign(at, n.GetToken().Value, "a tag (!) is not allowed", "remove it, or quote text that begins with !")
 	case *ast.LiteralNode:
+		r.seen[position(n.Value.GetToken())] = true
 		return &Node{Pos: at, Kind: String, Text: n.Value.Value, Quoted: true}
 	}
+	r.seen[at] = true
 	return scalar(at, n)
 }
 
@@ -95,6 +97,7 @@ func (r *Report) mapping(at Pos, values []*ast.MappingValueNode, depth int) *Nod
 		if len(out.Fields) == 0 {
 			out.Pos = keyAt // the library points at the colon
 		}
+		r.seen[keyAt] = true
 		name, ok := keyText(v.Key)
 		if !ok {
 			r.Add(keyAt, key.Value, "a key must be plain text", "write it as name: value")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -33,7 +34,7 @@ func marks() map[string]int {
 // Read parses src. The node is nil for an empty document and whenever the
 // text is not YAML at all; the report then says so. file only names it.
 func Read(file string, src []byte) (*Node, *Report) {
-	r := &Report{file: file}
+	r := &Report{file: file, seen: map[Pos]bool{}}
 	if len(src) > MaxBytes {
 		r.Add(Pos{}, "", fmt.Sprintf("the file has %d bytes", len(src)),
 			fmt.Sprintf("at most %d are read", MaxBytes))
@@ -66,6 +67,7 @@ func Read(file string, src []byte) (*Node, *Report) {
 	}
 	docs := bodies(tree)
 	if len(docs) == 0 {
+		r.nothing()
 		return nil, r
 	}
 	if len(docs) > 1 {
@@ -73,7 +75,41 @@ func Read(file string, src []byte) (*Node, *Report) {
 		at := Pos{position(docs[1].GetToken()).Line, 1}
 		r.Add(at, "", "a second document begins here", "keep one document and remove ---")
 	}
-	return r.convert(docs[0], 0), r
+	root := r.convert(docs[0], 0)
+	r.leftover()
+	return root, r
+}
+
+// nothing makes sure that an empty document is one: the library drops a lone
+// "!" without a word.
+func (r *Report) nothing() {
+	for i, line := range r.lines {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "", line[0] == '#', line == "---", line == "...", strings.HasPrefix(line, "--- #"):
+		default:
+			r.Add(Pos{i + 1, 1}, line, "this has no meaning here", "remove it, or write key: value")
+		}
+	}
+}
+
+// leftover finds text that the library has read over. Every scalar of the text must have become a part of the tree, and what is
+// no plain data must have been reported.
+func (r *Report) leftover() {
+	if len(r.faults) > 0 {
+		return
+	}
+	for _, t := range lexer.Tokenize(strings.Join(r.lines, "\n")) {
+		switch t.Type {
+		case token.CommentType, token.DocumentHeaderType, token.DocumentEndType, token.MappingValueType,
+			token.SequenceEntryType, token.CollectEntryType, token.MappingStartType, token.MappingEndType,
+			token.SequenceStartType, token.SequenceEndType, token.LiteralType, token.FoldedType, token.SpaceType:
+			continue
+		}
+		if at := position(t); !r.seen[at] {
+			r.Add(at, strings.TrimSpace(t.Value), "this has no meaning here", "remove it")
+		}
+	}
 }
 
 // bounds refuses what would take the library long.

@@ -12,7 +12,8 @@ type Report struct {
 	file   string
 	lines  []string
 	faults Faults
-	secret []int // lines that are never shown
+	secret []int        // lines that are never shown
+	seen   map[Pos]bool // scalars that became part of the tree
 }
 
 // Faults are those found so far, in the order of the file; nil if none.

@@ -129,8 +129,28 @@ func FuzzRead(f *testing.F) {
 		for _, fault := range r.Faults() {
 			_ = fault.Render()
 		}
-		if n == nil && r.Len() == 0 && strings.TrimSpace(string(src)) != "" && !strings.ContainsAny(string(src), "#-%.") {
+		if n == nil && r.Len() == 0 && meaning(src) {
 			t.Errorf("%q is read as nothing", src)
 		}
 	})
+}
+
+// meaning tells whether anything stands outside of comments and document marks.
+func meaning(src []byte) bool {
+	for line := range strings.Lines(string(src)) {
+		line = strings.TrimSpace(line)
+		if line != "" && line[0] != '#' && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "...") {
+			return true
+		}
+	}
+	return false
+}
+
+// What the library reads over is a fault, not nothing.
+func TestNothingIsReadOver(t *testing.T) {
+	for _, src := range []string{"!", "a: 1\n...\nb: 2", "%YAML 1.1\n---\na: 1", "--- x\n--- y", "a: !\n", "!!\n# x", "a: b\n!\n", "a: b\n!x\n", "- !\n- x"} {
+		if n, r := Read("f", []byte(src)); r.Len() == 0 {
+			t.Errorf("%q is read as %+v", src, n)
+		}
+	}
 }
