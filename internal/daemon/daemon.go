@@ -33,6 +33,8 @@ type Config struct {
 	Owners []uint32
 	// Auto ends the daemon after ten idle minutes: it was started by need.
 	Auto bool
+	// LockWait is how long a daemon that is just ending is waited for.
+	LockWait time.Duration
 	// Orphan ends a cell that an earlier daemon left, by its warden's socket. It
 	// returns once no process of the cell is left, and says whether there was one.
 	Orphan func(ctx context.Context, socket string) (was bool, err error)
@@ -77,7 +79,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 			d.release()
 		}
 	}()
-	if d.lock, err = takeLock(filepath.Join(c.State, "lock")); err != nil {
+	if d.lock, err = takeLock(filepath.Join(c.State, "lock"), c.LockWait); err != nil {
 		return nil, err
 	}
 	if d.feature, err = c.Driver.Features(ctx); err != nil {
@@ -105,19 +107,25 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	return d, nil
 }
 
-func takeLock(path string) (*os.File, error) {
+// takeLock takes the state directory, or fails if another daemon has it (D10).
+func takeLock(path string, wait time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("take the state directory: %w", err)
 	}
-	if err := sys.LockFile(f); err != nil {
-		_ = f.Close()
-		if errors.Is(err, sys.ErrLocked) {
-			return nil, fmt.Errorf("another skepd has %s: stop it, or give this one its own --state", filepath.Dir(path))
-		}
-		return nil, fmt.Errorf("take the state directory: %w", err)
+	const step = 20 * time.Millisecond
+	for err = sys.LockFile(f); errors.Is(err, sys.ErrLocked) && wait > 0; err = sys.LockFile(f) {
+		time.Sleep(step)
+		wait -= step
 	}
-	return f, nil
+	if err == nil {
+		return f, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, sys.ErrLocked) {
+		return nil, fmt.Errorf("another skepd has %s: stop it, or give this one its own --state", filepath.Dir(path))
+	}
+	return nil, fmt.Errorf("take the state directory: %w", err)
 }
 
 // Serve answers calls until ctx ends or, for an automatic daemon, nothing has

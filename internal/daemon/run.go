@@ -138,17 +138,43 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 		b.kill()
 		return err
 	}
-	if err := b.link.Ready(ctx); err != nil {
-		b.kill()
-		return err
-	}
-	r, err := d.Driver.Start(ctx, spec)
+	r, err := d.startBehind(ctx, b, spec)
 	if err != nil {
 		b.kill()
 		return err
 	}
 	b.release()
 	return d.started(l, r, a)
+}
+
+// startBehind starts the cell and waits until its box has answered a request
+// under the policy (B163). The box gets the cell's sockets from the warden while
+// that builds, so that both go on at once; a failure of one ends the other.
+func (d *Daemon) startBehind(ctx context.Context, b *box, spec *cell.Spec) (cell.Running, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ready := make(chan error, 1)
+	go func() {
+		err := b.link.Ready(ctx)
+		if err != nil {
+			cancel()
+		}
+		ready <- err
+	}()
+	r, err := d.Driver.Start(ctx, spec)
+	if err != nil {
+		cancel()
+		if boxErr := <-ready; boxErr != nil && !errors.Is(boxErr, context.Canceled) {
+			err = boxErr // it failed first, and Start because of it
+		}
+		return nil, err
+	}
+	if err := <-ready; err != nil {
+		_ = r.Kill()
+		<-r.Done()
+		return nil, err
+	}
+	return r, nil
 }
 
 // started records that the agent runs. If that cannot be recorded, it must not.

@@ -1,7 +1,9 @@
 package sys
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,4 +26,21 @@ func HasCapability(number int) (bool, error) {
 		return false, fmt.Errorf("read the capabilities of this process: %w", err)
 	}
 	return data[number/32].Effective&(1<<(number%32)) != 0, nil
+}
+
+// BoundCapabilities takes every capability but those listed from the calling
+// thread's bounding set, so that a program which the thread executes can never
+// have them (capabilities(7)). It cannot be undone: lock the goroutine to its
+// thread before, and never unlock it.
+func BoundCapabilities(keep ...int) error {
+	for number := 0; number <= unix.CAP_LAST_CAP; number++ {
+		if slices.Contains(keep, number) {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(number), 0, 0, 0)
+		if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: this kernel has not so many
+			return fmt.Errorf("drop capability %d: %w", number, err)
+		}
+	}
+	return nil
 }

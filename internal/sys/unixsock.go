@@ -139,3 +139,6 @@ func Duplicate(f *os.File) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(dup), f.Name()), nil
 }
+
+// IsTimeout reports whether err is that of a deadline of a file or socket.
+func IsTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -1,0 +1,47 @@
+// Package client speaks to skepd over its unix socket.
+//
+// Its laws:
+//   - It holds no key and no right: the kernel tells skepd who calls.
+//   - It starts nothing; internal/launch does.
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/api/skep/v1/skepv1connect"
+)
+
+// The versions of the contract that this client speaks.
+const (
+	APIMin = 1
+	APIMax = 1
+)
+
+// New returns a client of the daemon at a socket, RUN/api.sock. It connects at
+// the first call.
+func New(socket string) skepv1connect.SkepClient {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+		DisableCompression: true,
+	}
+	return skepv1connect.NewSkepClient(&http.Client{Transport: transport}, "http://skepd")
+}
+
+// Negotiate asks the daemon for its version and fails if no version of the
+// contract is spoken by both.
+func Negotiate(ctx context.Context, c skepv1connect.SkepClient) (*skepv1.VersionResponse, error) {
+	r, err := c.Version(ctx, connect.NewRequest(&skepv1.VersionRequest{ApiMin: APIMin, ApiMax: APIMax}))
+	if err != nil {
+		return nil, fmt.Errorf("ask skepd for its version: %w", err)
+	}
+	return r.Msg, nil
+}

@@ -1,0 +1,59 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// scopeTime bounds what a manager may take to answer.
+const scopeTime = time.Second
+
+// leaveSession asks the service manager for a scope of the daemon's own, so that
+// the end of the login does not end it. Without a manager the session that it
+// was started with has to do.
+func leaveSession(pid, uid int) {
+	ctx, cancel := context.WithTimeout(context.Background(), scopeTime)
+	defer cancel()
+	_ = scope(ctx, pid, uid)
+}
+
+func scope(ctx context.Context, pid, uid int) error {
+	address := "unix:path=/run/dbus/system_bus_socket"
+	if uid != 0 {
+		address = "unix:path=/run/user/" + strconv.Itoa(uid) + "/bus"
+	}
+	if _, err := os.Stat(address[len("unix:path="):]); err != nil {
+		return fmt.Errorf("find the bus: %w", err)
+	}
+	conn, err := dbus.Connect(address, dbus.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("connect to the bus: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	type property struct {
+		Name  string
+		Value dbus.Variant
+	}
+	type auxiliary struct {
+		Name       string
+		Properties []property
+	}
+	properties := []property{
+		{"Description", dbus.MakeVariant("skepd")},
+		{"PIDs", dbus.MakeVariant([]uint32{uint32(pid)})},
+		{"Delegate", dbus.MakeVariant(true)},
+		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
+	}
+	call := conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").CallWithContext(ctx,
+		"org.freedesktop.systemd1.Manager.StartTransientUnit", 0,
+		fmt.Sprintf("skepd-%d.scope", pid), "fail", properties, []auxiliary{})
+	if call.Err != nil {
+		return fmt.Errorf("start a scope: %w", call.Err)
+	}
+	return nil
+}

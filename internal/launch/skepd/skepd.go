@@ -1,0 +1,126 @@
+// Package skepd is the body of the program: flags to places, a worker, a driver,
+// a daemon.
+//
+// Its laws:
+//   - It never runs as root, and refuses to (L6c).
+//   - What it is made of is constructed here and nowhere else.
+package skepd
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"skep.dev/skep/internal/cell/native"
+	"skep.dev/skep/internal/daemon"
+	"skep.dev/skep/internal/launch"
+	"skep.dev/skep/internal/launch/cgroups"
+	"skep.dev/skep/internal/place"
+	"skep.dev/skep/internal/sys"
+)
+
+// options are the flags.
+type options struct {
+	state, run string
+	auto       bool
+	worker     int
+}
+
+// Run serves until a signal, or until an automatic daemon is idle.
+func Run(args []string, b launch.Build, stderr io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("skepd", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.state, "state", "", "state directory")
+	flags.StringVar(&o.run, "run", "", "run-time directory")
+	flags.BoolVar(&o.auto, "auto", false, "end after ten minutes without a cell and a call")
+	flags.IntVar(&o.worker, "worker-fd", 0, "socket to a worker that was started before")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if os.Getuid() == 0 {
+		return errors.New("skepd does not run as root: `skep up` starts it as the system user " + launch.SystemUser)
+	}
+	places, err := findPlaces(o)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	programs, err := launch.Programs()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	conn, err := worker(o.worker, programs)
+	if err != nil {
+		return err
+	}
+	driver := native.New(conn)
+	defer func() { _ = driver.Close() }()
+	d, err := daemon.Open(ctx, daemon.Config{
+		State: places.State, Run: places.Run, Hidden: places.Dirs(), Driver: driver, Clock: daemon.SystemClock{}, Log: log,
+		Version: b.Version, Commit: b.Commit, Owners: []uint32{uint32(os.Getuid()), 0}, Auto: o.auto,
+		Orphan: native.EndOrphan, Ceiling: ceilingOf(places.Ceiling),
+		ResolvConf: "/etc/resolv.conf", HostsFile: "/etc/hosts", LockWait: o.lockWait(),
+	})
+	if err != nil {
+		return err
+	}
+	return d.Serve(ctx)
+}
+
+func findPlaces(o options) (place.Places, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "" // a system user has none; its places are named by flags
+	}
+	places, err := place.Find(place.Input{StateFlag: o.state, RunFlag: o.run, UID: os.Getuid(), Home: home, Getenv: os.Getenv})
+	if err != nil {
+		return place.Places{}, err
+	}
+	return places, places.Ensure()
+}
+
+// worker is the one that root started, or a child of our own without capabilities.
+func worker(fd int, programs string) (*os.File, error) {
+	if fd != 0 {
+		return sys.Inherited(fd, "worker")
+	}
+	ours, theirs, err := sys.SeqpacketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	parents, err := cgroups.Make()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make the parent groups of cells: %w", err), ours.Close())
+	}
+	defer cgroups.Close(parents)
+	cmd := exec.Command(filepath.Join(programs, "skep-worker"), launch.WorkerArgs(programs, parents)...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{theirs}
+	for _, p := range parents {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, p.Dir)
+	}
+	// A terminal's Ctrl-C is for us; the worker ends when we close the socket.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start skep-worker: %w", err), ours.Close())
+	}
+	go func() { _ = cmd.Wait() }()
+	return ours, nil
+}
