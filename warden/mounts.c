@@ -128,11 +128,18 @@ static int fd_of(struct cell *c, const struct record *r, unsigned k)
  * that came detached are attached first, where the overlay then covers them for good. */
 static int overlay(struct cell *c, const struct record *r, const char *path)
 {
-    for (unsigned k = 0; k < 2 && (r->flags & REC_DETACHED); k++) {
+    bool ro = r->flags & REC_READONLY;
+    for (unsigned k = 0; k < (ro ? 1 : 2) && (r->flags & REC_DETACHED); k++) {
         const struct record plain = {.flags = 0};
         attach(c, dup(fd_of(c, r, k)), &plain, path);
     }
-    char lower[48], upper[48], work[48];
+    char lower[96], upper[48], work[48];
+    if (ro) {
+        /* A second, empty layer, since the kernel wants two: it is there to give every file an inode of its own, by
+         * which no socket of the host can be found. */
+        snprintf(lower, sizeof lower, "/proc/self/fd/%d:/proc/self/fd/%d/run/skep/empty", fd_of(c, r, 0), c->root);
+        return filesystem("overlay", (const char *[]){"lowerdir", lower, "userxattr", "", NULL}, path);
+    }
     snprintf(lower, sizeof lower, "/proc/self/fd/%d", fd_of(c, r, 0));
     snprintf(upper, sizeof upper, "/proc/self/fd/%d/upper", fd_of(c, r, 1));
     snprintf(work, sizeof work, "/proc/self/fd/%d/work", fd_of(c, r, 1));
@@ -250,7 +257,7 @@ void mounts_build(struct cell *c)
         const struct record *r = spec_record(c, i);
         if (r->op != OP_BIND && r->op != OP_OVERLAY)
             continue;
-        for (unsigned k = 0; k < (r->op == OP_OVERLAY ? 2u : 1u); k++) {
+        for (unsigned k = 0; k < (r->op == OP_OVERLAY && !(r->flags & REC_READONLY) ? 2u : 1u); k++) {
             int fd = fd_of(c, r, k);
             if ((r->flags & REC_DETACHED) || seen[r->fd + k])
                 continue;

@@ -98,6 +98,9 @@ func (s *Step) check(have int) (int, error) {
 		need = s.FD + 1
 	case OpOverlay:
 		need = s.FD + 2
+		if s.ReadOnly {
+			need--
+		}
 	case OpSymlink:
 		if s.Target == "" {
 			return 0, errors.New("a link without a target")

@@ -84,7 +84,7 @@ const (
 	OpFile    Op = "file"    // make a file of the skeleton with Data
 	OpSymlink Op = "symlink" // make a link of the skeleton to Target
 	OpBind    Op = "bind"    // mount descriptor FD
-	OpOverlay Op = "overlay" // mount an overlay of descriptors FD (base) and FD+1 (a directory with upper and work)
+	OpOverlay Op = "overlay" // mount an overlay of descriptors FD (base) and, unless ReadOnly, FD+1 (a directory with upper and work)
 	OpTmpfs   Op = "tmpfs"   // mount a tmpfs of Size bytes
 	OpHide    Op = "hide"    // cover a path with nothing
 	OpSelf    Op = "self"    // mount a path of the cell onto itself

@@ -17,6 +17,9 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 	if b.Stdio {
 		stdio, steps = files[4:5], files[5:]
 	}
+	if err := checkObjects(b, steps); err != nil {
+		return proto.Reply{}, nil, err
+	}
 	steps = w.addDevices(b, steps)
 	procs, enforced, err := w.cgroups.create(b.Cell, b.Limits)
 	if err != nil {
@@ -70,6 +73,25 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 	return proto.Reply{Pid: pid, Limits: &enforced}, pidfd, nil
 }
 
+// checkObjects refuses what no cell may be shown: a socket would lead out of it,
+// a device or a FIFO to something that is not a file (L15).
+func checkObjects(b *proto.Build, files []*os.File) error {
+	for _, s := range b.Steps {
+		if (s.Op != proto.OpBind && s.Op != proto.OpOverlay) || s.Device != "" {
+			continue
+		}
+		st, err := sys.StatFile(files[s.FD])
+		if err != nil {
+			return err
+		}
+		kind := st.Mode & sys.ModeTypeMask
+		if kind != sys.ModeDir && (kind != sys.ModeRegular || s.Op == proto.OpOverlay) {
+			return fmt.Errorf("%s is neither a directory nor a regular file: a cell is not shown it", s.Path)
+		}
+	}
+	return nil
+}
+
 // openDevices opens the nodes that a cell may have; they are the worker's own
 // list, and no request names a path.
 func openDevices() (map[string]*os.File, error) {
@@ -106,7 +128,7 @@ func (w *Worker) detach(b *proto.Build, files []*os.File) (trees []*os.File, err
 	kinds := make([]mapKind, len(files))
 	for _, s := range b.Steps {
 		switch {
-		case s.Op == proto.OpOverlay:
+		case s.Op == proto.OpOverlay && !s.ReadOnly:
 			kinds[s.FD], kinds[s.FD+1] = mapOwner, mapDaemon
 		case s.Op == proto.OpBind && s.Private:
 			kinds[s.FD] = mapDaemon
