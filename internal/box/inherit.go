@@ -16,6 +16,8 @@ const (
 // Inherit takes the descriptors that this process was started with. The model's
 // may be missing.
 func Inherit() (Config, error) {
+	// First of all: the runtime's own poller may sit at a number that nobody gave us.
+	hasModel := sys.SocketAt(fdModel)
 	var c Config
 	var err error
 	if c.Daemon, err = sys.Inherited(fdDaemon, "daemon"); err != nil {
@@ -24,8 +26,10 @@ func Inherit() (Config, error) {
 	if c.Warden, err = sys.Inherited(fdWarden, "warden"); err != nil {
 		return Config{}, err
 	}
-	if f, err := sys.Inherited(fdModel, "model gateway"); err == nil && sys.IsSocket(f) {
-		c.Model = f
+	if hasModel {
+		if c.Model, err = sys.Inherited(fdModel, "model gateway"); err != nil {
+			return Config{}, err
+		}
 	}
 	return c, nil
 }

@@ -88,10 +88,8 @@ func KindOf(f *os.File) (SocketKind, error) {
 	return k, nil
 }
 
-// IsSocket reports whether a descriptor is a socket at all.
-func IsSocket(f *os.File) bool {
-	return onFD(f, false, func(fd int) error {
-		_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-		return err
-	}) == nil
+// SocketAt reports whether a descriptor number is an open socket.
+func SocketAt(fd int) bool {
+	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil
 }
