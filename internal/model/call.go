@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/budget"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/model/openai"
 )
 
@@ -66,22 +67,20 @@ func (c *call) admit(ctx context.Context, route *Route) (*attempt, *openai.Refus
 	g := c.session.gateway
 	a := &attempt{call: c, route: route, hold: h, started: time.Now(), id: fmt.Sprintf("%s-%d", g.run, g.calls.Add(1))}
 	digest := sha256.Sum256(c.body)
-	e := Admitted{
-		Call: a.id, Cell: c.session.cell.ID, Agent: c.session.cell.Agent, Flow: c.flow,
-		Role: c.request.Model, Target: route.Name, Model: route.Model, Stream: c.request.Stream,
-		Messages: len(c.request.Messages), Tools: len(c.request.Tools),
-		RequestBytes: int64(len(c.body)), RequestSHA256: hex.EncodeToString(digest[:]),
-		HeldTokens: h.amount[budget.Tokens], HeldMicroUSD: h.amount[budget.MicroUSD],
-		MaxOutput: h.maxOutput, Lowered: h.lowered,
+	e := kind.ModelAdmitted{
+		Call: a.id, Role: kind.Bytes(c.request.Model), Dialect: "chat", Target: route.Name, Model: route.Model,
+		Stream: c.request.Stream, RequestDigest: hex.EncodeToString(digest[:]), RequestBytes: uint64(len(c.body)),
+		HeldInput: h.amount[budget.Tokens] - h.maxOutput, HeldOutput: h.maxOutput, HeldMicroUSD: h.amount[budget.MicroUSD],
 	}
 	if route.Price != nil {
-		e.PriceVersion = route.Price.Version
+		e.Prices = route.Price.Version
 	}
-	if err := g.recorder.Admitted(ctx, e); err != nil {
+	cell := c.session.cell.ID
+	if err := g.recorder.Admitted(ctx, cell, e); err != nil {
 		// Nothing was sent, so the hold may go, whatever reached the ledger.
-		g.log.Error("record a model call", "cell", e.Cell, "call", a.id, "error", err)
+		g.log.Error("record a model call", "cell", cell, "call", a.id, "error", err)
 		if _, err := g.accounts.Settle(h.id, budget.Amount{}); err != nil {
-			g.log.Error("release a model call", "cell", e.Cell, "call", a.id, "error", err)
+			g.log.Error("release a model call", "cell", cell, "call", a.id, "error", err)
 		}
 		return nil, &openai.Refusal{Status: http.StatusServiceUnavailable, Code: "record_unavailable",
 			Message: "the record cannot be written, so the call is not made; see `skep doctor`"}
@@ -96,14 +95,14 @@ func (a *attempt) failed(ctx context.Context, err error) *openai.Refusal {
 		a.session.gateway.log.Error("ask a target", "target", a.route.Name, "call", a.id, "error", err)
 		refusal = &openai.Refusal{Status: http.StatusBadGateway, Code: "target_failed", Message: "the model's target failed"}
 	}
-	e := Settled{Reason: refusal.Code, Status: refusal.Status}
+	e := kind.ModelSettled{Reason: refusal.Code, Status: uint16(refusal.Status)}
 	switch refusal.Charge {
 	case openai.Free:
 		e.Outcome = Refused
 	case openai.InputOnly:
 		e.Outcome, e.Input, e.Estimated = Failed, openai.Estimate(int64(len(a.body))), true
 	default:
-		e.Outcome = Unsure
+		e.Outcome = Uncertain
 	}
 	a.settle(ctx, e)
 	return refusal
@@ -112,25 +111,26 @@ func (a *attempt) failed(ctx context.Context, err error) *openai.Refusal {
 // settle records the end of the attempt and then gives back what was not used.
 // The agent's going away does not stop it; a record that cannot be written
 // keeps the hold.
-func (a *attempt) settle(ctx context.Context, e Settled) {
+func (a *attempt) settle(ctx context.Context, e kind.ModelSettled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	g := a.session.gateway
-	e.Call, e.Cell, e.Millis = a.id, a.session.cell.ID, time.Since(a.started).Milliseconds()
+	cell := a.session.cell.ID
+	e.Call, e.Ms = a.id, uint64(max(0, time.Since(a.started).Milliseconds()))
 	usage := openai.Usage{Input: e.Input, Output: e.Output, Cached: e.Cached, Reasoning: e.Reasoning}
 	money, err := a.route.Price.cost(usage)
 	if err != nil {
-		e.Outcome, e.Reason = Unsure, "cost-overflow"
+		e.Outcome, e.Reason = Uncertain, "cost-overflow"
 	}
-	e.MicroUSD, e.Priced = money, a.route.Price != nil
-	log := g.log.With("cell", e.Cell, "call", a.id, "target", a.route.Name)
-	if err := g.recorder.Settled(ctx, e); err != nil {
+	e.MicroUSD = money
+	log := g.log.With("cell", cell, "flow", a.flow, "call", a.id, "target", a.route.Name)
+	if err := g.recorder.Settled(ctx, cell, e); err != nil {
 		log.Error("record the end of a model call; its hold stays", "error", err)
 		return
 	}
 	log.Info("model call", "outcome", e.Outcome, "reason", e.Reason, "status", e.Status,
-		"input", e.Input, "output", e.Output, "estimated", e.Estimated, "ms", e.Millis)
-	if e.Outcome == Unsure {
+		"input", e.Input, "output", e.Output, "estimated", e.Estimated, "ms", e.Ms)
+	if e.Outcome == Uncertain {
 		return
 	}
 	s, err := g.accounts.Settle(a.hold.id, budget.Of(budget.Tokens, usage.Total()).With(budget.MicroUSD, money))

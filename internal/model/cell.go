@@ -10,8 +10,8 @@ import (
 // no message on the connection changes it.
 type Cell struct {
 	ID string // 26 characters, as the daemon gave it; also the account's id
-	// Agent is what X-Skep-Agent must say, "" where the cell has no agent id;
-	// then that header must be absent.
+	// Agent is what X-Skep-Agent must say. Where it is "" the gateway was not
+	// told, and takes what the box says if it is well formed, or empty.
 	Agent string
 	// Roles are the model roles of the cell's right; none means none.
 	Roles []string

@@ -233,7 +233,7 @@ func TestHangUpCancelsTheProviderAndIsCharged(t *testing.T) {
 		hangUp()
 		within(t, gone, "the provider's call was not cancelled")
 		e := <-l.ledger.ended
-		if e.Outcome != HungUp || !e.Estimated || e.Input == 0 || e.Output < int64(len(reply))/3 {
+		if e.Outcome != Cancelled || !e.Estimated || e.Input == 0 || e.Output < int64(len(reply))/3 {
 			t.Errorf("h2 %t: %+v", h2, e)
 		}
 		resp.Body.Close()

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"skep.dev/skep/internal/budget"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/model/openai"
 	"skep.dev/skep/internal/model/script"
 	"skep.dev/skep/internal/sys"
@@ -42,13 +43,13 @@ type lab struct {
 // memory is a Recorder that keeps entries and can be told to fail.
 type memory struct {
 	mu                       sync.Mutex
-	admitted                 []Admitted
-	settled                  []Settled
+	admitted                 []kind.ModelAdmitted
+	settled                  []kind.ModelSettled
 	failAdmitted, failSettle bool
-	ended                    chan Settled
+	ended                    chan kind.ModelSettled
 }
 
-func (m *memory) Admitted(_ context.Context, e Admitted) error {
+func (m *memory) Admitted(_ context.Context, _ string, e kind.ModelAdmitted) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failAdmitted {
@@ -58,7 +59,7 @@ func (m *memory) Admitted(_ context.Context, e Admitted) error {
 	return nil
 }
 
-func (m *memory) Settled(_ context.Context, e Settled) error {
+func (m *memory) Settled(_ context.Context, _ string, e kind.ModelSettled) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended <- e
@@ -91,7 +92,7 @@ func (l *lockedBuffer) String() string {
 func newLab(t *testing.T, tokens int64, provider http.HandlerFunc) *lab {
 	l := &lab{
 		t: t, budget: budget.New(nil), logs: &lockedBuffer{},
-		ledger: &memory{ended: make(chan Settled, 1000)},
+		ledger: &memory{ended: make(chan kind.ModelSettled, 1000)},
 	}
 	log := slog.New(slog.NewTextHandler(l.logs, &slog.HandlerOptions{Level: slog.LevelDebug - 4}))
 	l.gateway = New("run", l.ledger, l.budget, log)

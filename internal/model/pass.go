@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/model/openai"
 )
 
@@ -116,19 +117,19 @@ func (p *passage) end() error {
 }
 
 // settled says what the passage charges.
-func (p *passage) settled(err error) Settled {
+func (p *passage) settled(err error) kind.ModelSettled {
 	u, estimated := p.meter.Usage(int64(len(p.body)))
-	e := Settled{
+	e := kind.ModelSettled{
 		Outcome: Done, Status: http.StatusOK, Estimated: estimated,
 		Input: u.Input, Output: u.Output, Cached: u.Cached, Reasoning: u.Reasoning,
-		ResponseBytes: p.meter.Bytes(), ResponseSHA256: hex.EncodeToString(p.digest.Sum(nil)),
+		AnswerBytes: uint64(p.meter.Bytes()), AnswerDigest: hex.EncodeToString(p.digest.Sum(nil)),
 	}
 	switch {
 	case err == nil && p.failed:
 		e.Outcome, e.Reason = Cut, "provider_error"
 	case err == nil:
 	case errors.Is(err, errAgentGone):
-		e.Outcome, e.Reason = HungUp, "agent_gone"
+		e.Outcome, e.Reason = Cancelled, "agent_gone"
 	case errors.Is(err, openai.ErrKeyInAnswer):
 		e.Outcome, e.Reason = Cut, "key_in_answer"
 	default:
@@ -136,19 +137,19 @@ func (p *passage) settled(err error) Settled {
 	}
 	if err != nil && !p.request.Stream && p.meter.Bytes() == 0 {
 		// A whole answer that did not arrive may have been made all the same.
-		e.Outcome, e.Input, e.Output, e.Estimated = Unsure, 0, 0, false
+		e.Outcome, e.Input, e.Output, e.Estimated = Uncertain, 0, 0, false
 	}
 	return e
 }
 
 // tell says a fault to the agent and returns the status that it got: before the
 // header as an answer of its own, after it as an event, without the end mark.
-func (p *passage) tell(code string) int {
+func (p *passage) tell(code string) uint16 {
 	refusal := &openai.Refusal{Status: http.StatusBadGateway, Code: code,
 		Message: "the model's answer broke off and is not complete"}
 	if !p.began {
 		refusal.Respond(p.w)
-		return refusal.Status
+		return uint16(refusal.Status)
 	}
 	_ = p.write(openai.AppendEvent(nil, refusal.Body()))
 	return http.StatusOK

@@ -44,11 +44,11 @@ func (s *session) checkClaims(h http.Header) (flow string, err error) {
 		return "", errors.New("X-Skep-Agent or X-Skep-Flow is given twice")
 	case len(agents) == 0 && s.cell.Agent != "":
 		return "", errors.New("X-Skep-Agent is missing")
-	case len(agents) == 1:
+	case len(agents) == 1 && (agents[0] != "" || s.cell.Agent != ""):
 		if err := checkAgent(agents[0]); err != nil {
 			return "", fmt.Errorf("X-Skep-Agent: %w", err)
 		}
-		if agents[0] != s.cell.Agent {
+		if s.cell.Agent != "" && agents[0] != s.cell.Agent {
 			return "", errors.New("X-Skep-Agent is not this cell's agent")
 		}
 	}

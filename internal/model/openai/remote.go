@@ -24,7 +24,7 @@ const DefaultIdle = 10 * time.Minute
 type RemoteConfig struct {
 	BaseURL string // such as https://api.openai.com/v1
 	Key     string // "" for a server that wants none
-	Model   string // the provider's name of the model
+	Model   string // the provider's name of the model; "" sends the role's
 	// Transport makes the one connection attempt. It must not retry, follow
 	// redirects, read proxies from the environment or decompress.
 	Transport http.RoundTripper
@@ -54,9 +54,6 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 		if cfg.Key[i] <= ' ' || cfg.Key[i] > '~' {
 			return nil, errors.New("key of provider: it holds a byte that is no printable ASCII")
 		}
-	}
-	if cfg.Model == "" {
-		return nil, errors.New("model of provider is missing")
 	}
 	if cfg.Transport == nil {
 		return nil, errors.New("transport to provider is missing")
@@ -143,7 +140,10 @@ func (r *Remote) Answer(ctx context.Context, call Call) (Answer, error) {
 // the limit and the usage chunk set by us.
 func (r *Remote) outgoing(call Call) *Request {
 	out := *call.Request
-	out.Model = r.cfg.Model
+	out.Model = call.Role
+	if r.cfg.Model != "" {
+		out.Model = r.cfg.Model
+	}
 	out.StreamOptions = nil
 	if out.Stream && !r.cfg.NoUsageChunk {
 		out.StreamOptions = &StreamOptions{IncludeUsage: true}

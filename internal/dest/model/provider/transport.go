@@ -1,10 +1,10 @@
-// Package model dials the providers of the model gateway, and nothing else does.
+// Package provider dials the providers of the model gateway, and nothing else does.
 //
 // Its laws:
 //   - A transport dials one authority, fixed when it is made.
 //   - It follows no proxy of the environment, asks for no compression (which
 //     would hold events back), and has no total bound.
-package model
+package provider
 
 import (
 	"context"
