@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/ledger/entry"
-	"skep.dev/skep/internal/ledger/jcs"
 	"skep.dev/skep/internal/ledger/kind"
 )
 
@@ -28,7 +27,10 @@ func (l *Ledger) Append(ctx context.Context, e Entry) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	body, err := jcs.Append(nil, e.Body)
+	if e.Body == nil {
+		return 0, fmt.Errorf("record an entry of cell %s: it has no body", e.Cell)
+	}
+	body, err := kind.Append(nil, e.Body)
 	if err != nil {
 		return 0, fmt.Errorf("record a %s of cell %s: %w", e.Body.Kind(), e.Cell, err)
 	}

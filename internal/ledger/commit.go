@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"skep.dev/skep/internal/ledger/entry"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -266,7 +267,7 @@ func (l *Ledger) takeBack(g *group, cause error) error {
 	l.cur = newGroup(nil)
 	l.cur.start = l.written
 	l.undone++
-	err := cause
+	var err error
 	terr := l.file.Truncate(int64(l.written - l.base))
 	if terr != nil || !sys.IsNoSpace(cause) || errors.Is(cause, ErrBroken) {
 		err = l.breakLocked(errors.Join(cause, terr))
@@ -307,8 +308,6 @@ func (l *Ledger) keepReserve() {
 	}
 }
 
-func journalName(base uint64) string { return fmt.Sprintf("%016x", base) }
-
 // rotate begins a new file where the current one is large enough. The old one
 // is durable before the new one has a name, so only the last file can be torn.
 func (l *Ledger) rotate() error {
@@ -319,7 +318,7 @@ func (l *Ledger) rotate() error {
 		return fmt.Errorf("sync the file that is full: %w", errors.Join(ErrBroken, err))
 	}
 	dir := filepath.Join(l.dir, "journal")
-	name := filepath.Join(dir, journalName(l.written))
+	name := filepath.Join(dir, entry.PartName(l.written))
 	f, err := l.opts.disk.open(name)
 	if err != nil {
 		return err

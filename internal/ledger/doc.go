@@ -10,8 +10,7 @@
 //   - Nothing is rewritten. Only bytes that were never acknowledged are cut,
 //     and a signed recovery entry says so (D11).
 //   - One program writes: a second opener of the same directory is refused (D10).
-//   - [Verify], [Read] and what they use need neither the daemon nor a private
-//     key, and take every byte of the directory for hostile (D8).
+//   - [Read], and the package verify, need neither the daemon nor a private key.
 //
 // On disk: lock, reserve, seals (frames), journal/%016x (frames; the name is
 // the position of the file's first byte in the whole journal), and torn-%016x,

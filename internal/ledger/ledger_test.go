@@ -200,7 +200,7 @@ func TestManyWritersOneChainEach(t *testing.T) {
 			t.Errorf("cell %s has %d entries", c, r.Seq)
 		}
 	}
-	if files, _ := parts(dir); len(files) < 3 {
+	if files, _ := entry.Parts(dir); len(files) < 3 {
 		t.Errorf("%d journal files: it does not rotate", len(files))
 	}
 }

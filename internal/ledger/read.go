@@ -66,7 +66,7 @@ var errStopped = errors.New("reader stopped")
 
 // read yields from position from on, and returns where it ended.
 func read(dir string, f Filter, from, limit uint64, yield func(Record, error) bool) (uint64, error) {
-	files, err := parts(dir)
+	files, err := entry.Parts(dir)
 	if err != nil || len(files) == 0 {
 		return from, err
 	}
@@ -75,7 +75,7 @@ func read(dir string, f Filter, from, limit uint64, yield func(Record, error) bo
 		mark = []byte(`,"cell":"` + f.Cell + `","kind":"`)
 	}
 	end := from
-	broken, _, err := walk(files, from, limit, func(pos uint64, payload []byte) error {
+	broken, _, err := entry.Walk(files, from, limit, func(pos uint64, payload []byte) error {
 		end = pos + uint64(len(payload)) + entry.HeadSize
 		if mark != nil && !bytes.Contains(payload, mark) {
 			return nil // most entries are of other cells: do not parse them
@@ -93,7 +93,7 @@ func read(dir string, f Filter, from, limit uint64, yield func(Record, error) bo
 		}
 		return nil
 	})
-	if errors.Is(err, entry.ErrTorn) && broken >= files[len(files)-1].base {
+	if errors.Is(err, entry.ErrTorn) && broken >= files[len(files)-1].Base {
 		err = nil
 	}
 	return end, err

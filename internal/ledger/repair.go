@@ -26,7 +26,7 @@ func (l *Ledger) repair() (kind.Recovery, error) {
 		return found, err
 	}
 	dir := filepath.Join(l.dir, "journal")
-	files, err := parts(l.dir)
+	files, err := entry.Parts(l.dir)
 	if err != nil {
 		return found, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
@@ -34,16 +34,16 @@ func (l *Ledger) repair() (kind.Recovery, error) {
 		if last.At > 0 {
 			return found, fmt.Errorf("%w: its journal is gone", ErrDamaged)
 		}
-		files = []part{{path: filepath.Join(dir, journalName(0))}}
+		files = []entry.Part{{Path: filepath.Join(dir, entry.PartName(0))}}
 	}
-	broken, _, err := walk(files, last.Unsealed, math.MaxUint64, func(pos uint64, payload []byte) error {
+	broken, _, err := entry.Walk(files, last.Unsealed, math.MaxUint64, func(pos uint64, payload []byte) error {
 		return l.recoverEntry(&found, pos, payload)
 	})
 	tail := files[len(files)-1]
-	end := tail.end()
+	end := tail.End()
 	switch {
 	case err == nil:
-	case (errors.Is(err, entry.ErrTorn) || errors.Is(err, entry.ErrDamaged)) && broken >= tail.base && broken >= last.At:
+	case (errors.Is(err, entry.ErrTorn) || errors.Is(err, entry.ErrDamaged)) && broken >= tail.Base && broken >= last.At:
 		end = broken
 	default:
 		return found, fmt.Errorf("%w: at position %d: %w", ErrDamaged, broken, err)
@@ -51,13 +51,13 @@ func (l *Ledger) repair() (kind.Recovery, error) {
 	if end < last.At {
 		return found, fmt.Errorf("%w: its journal ends at %d, and a seal covers it up to %d", ErrDamaged, end, last.At)
 	}
-	if l.file, err = l.opts.disk.open(tail.path); err != nil {
+	if l.file, err = l.opts.disk.open(tail.Path); err != nil {
 		return found, err
 	}
 	if err := l.cutTorn(&found, tail, end); err != nil {
 		return found, err
 	}
-	l.base, l.written, l.synced, l.cur.start = tail.base, end, end, end
+	l.base, l.written, l.synced, l.cur.start = tail.Base, end, end, end
 	found.Cells = uint64(len(l.open))
 	if found.Unsealed > 0 || found.Dropped > 0 || found.SealsDropped > 0 {
 		found.Position = end
@@ -70,7 +70,7 @@ func (l *Ledger) repair() (kind.Recovery, error) {
 func (l *Ledger) recoverSeals(found *kind.Recovery) (kind.Seal, error) {
 	var last kind.Seal
 	s := l.sealer
-	s.prev = sealsGenesis()
+	s.prev = entry.SealsGenesis()
 	f, err := os.OpenFile(l.sealsPath(), os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return last, err
@@ -156,27 +156,27 @@ func (l *Ledger) recoverEntry(found *kind.Recovery, pos uint64, payload []byte) 
 
 // cutTorn keeps the torn bytes in a file of their own, where there is room, and
 // cuts them off the journal.
-func (l *Ledger) cutTorn(found *kind.Recovery, tail part, end uint64) error {
-	if end == tail.end() {
+func (l *Ledger) cutTorn(found *kind.Recovery, tail entry.Part, end uint64) error {
+	if end == tail.End() {
 		return nil
 	}
-	src, err := os.Open(tail.path)
+	src, err := os.Open(tail.Path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = src.Close() }()
-	found.Dropped = tail.end() - end
+	found.Dropped = tail.End() - end
 	sum := sha256.New()
-	torn := io.NewSectionReader(src, int64(end-tail.base), int64(found.Dropped))
+	torn := io.NewSectionReader(src, int64(end-tail.Base), int64(found.Dropped))
 	if _, err := io.Copy(sum, torn); err != nil {
 		return err
 	}
 	found.DroppedDigest = hex.EncodeToString(sum.Sum(nil))
-	name := "torn-" + journalName(end)
-	if l.keepTorn(filepath.Join(l.dir, name), src, int64(end-tail.base), int64(found.Dropped)) == nil {
+	name := "torn-" + entry.PartName(end)
+	if l.keepTorn(filepath.Join(l.dir, name), src, int64(end-tail.Base), int64(found.Dropped)) == nil {
 		found.Kept = name
 	}
-	if err := l.file.Truncate(int64(end - tail.base)); err != nil {
+	if err := l.file.Truncate(int64(end - tail.Base)); err != nil {
 		return fmt.Errorf("cut the torn end off the journal: %w", err)
 	}
 	return nil

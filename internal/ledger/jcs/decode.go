@@ -18,7 +18,10 @@ var (
 // Decode reads the canonical value b into the pointer v. It refuses unknown,
 // missing and repeated members, and any form that [Append] would not have
 // written for the same value, so that Append(Decode(b)) is b.
-func Decode(b []byte, v any) error {
+func Decode(b []byte, v any) error { return Codec{}.Decode(b, v) }
+
+// Decode is [Decode] with the members that the codec knows.
+func (c Codec) Decode(b []byte, v any) error {
 	if err := Valid(b); err != nil {
 		return err
 	}
@@ -26,7 +29,7 @@ func Decode(b []byte, v any) error {
 	if p.Kind() != reflect.Pointer || p.IsNil() {
 		return fmt.Errorf("decode into %T: not a pointer", v)
 	}
-	s := scanner{b: b}
+	s := scanner{b: b, codec: c}
 	return s.decode(p.Elem())
 }
 
@@ -181,7 +184,7 @@ func (s *scanner) decodeMap(v reflect.Value) error {
 }
 
 func (s *scanner) decodeStruct(v reflect.Value) error {
-	plan, err := planOf(v.Type())
+	plan, err := s.codec.planOf(v.Type())
 	if err != nil {
 		return err
 	}

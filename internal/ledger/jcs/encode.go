@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -23,14 +22,17 @@ type Raw []byte
 // named by their json tags, with omitempty and omitzero), slices, maps with
 // string keys, pointers, strings, [Bytes], [Raw], booleans and integers. It
 // refuses floats, interfaces and text that is not UTF-8.
-func Append(dst []byte, v any) ([]byte, error) {
+func Append(dst []byte, v any) ([]byte, error) { return Codec{}.Append(dst, v) }
+
+// Append is [Append] with the members that the codec knows.
+func (c Codec) Append(dst []byte, v any) ([]byte, error) {
 	if v == nil {
 		return append(dst, "null"...), nil
 	}
-	return appendValue(dst, reflect.ValueOf(v))
+	return c.appendValue(dst, reflect.ValueOf(v))
 }
 
-func appendValue(dst []byte, v reflect.Value) ([]byte, error) {
+func (c Codec) appendValue(dst []byte, v reflect.Value) ([]byte, error) {
 	switch v.Kind() {
 	case reflect.String:
 		if v.Type() == bytesType {
@@ -51,18 +53,18 @@ func appendValue(dst []byte, v reflect.Value) ([]byte, error) {
 		if v.IsNil() {
 			return append(dst, "null"...), nil
 		}
-		return appendValue(dst, v.Elem())
+		return c.appendValue(dst, v.Elem())
 	case reflect.Slice:
-		return appendSlice(dst, v)
+		return c.appendSlice(dst, v)
 	case reflect.Map:
-		return appendMap(dst, v)
+		return c.appendMap(dst, v)
 	case reflect.Struct:
-		return appendStruct(dst, v)
+		return c.appendStruct(dst, v)
 	}
 	return dst, fmt.Errorf("encode %s: the ledger's JSON has no such type", v.Type())
 }
 
-func appendSlice(dst []byte, v reflect.Value) ([]byte, error) {
+func (c Codec) appendSlice(dst []byte, v reflect.Value) ([]byte, error) {
 	if v.Type() == rawType {
 		return append(dst, v.Bytes()...), nil
 	}
@@ -72,14 +74,14 @@ func appendSlice(dst []byte, v reflect.Value) ([]byte, error) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst, err = appendValue(dst, v.Index(i)); err != nil {
+		if dst, err = c.appendValue(dst, v.Index(i)); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func appendMap(dst []byte, v reflect.Value) ([]byte, error) {
+func (c Codec) appendMap(dst []byte, v reflect.Value) ([]byte, error) {
 	if v.Type().Key().Kind() != reflect.String {
 		return dst, fmt.Errorf("encode %s: keys are not strings", v.Type())
 	}
@@ -95,15 +97,15 @@ func appendMap(dst []byte, v reflect.Value) ([]byte, error) {
 			return dst, err
 		}
 		dst = append(dst, ':')
-		if dst, err = appendValue(dst, v.MapIndex(k)); err != nil {
+		if dst, err = c.appendValue(dst, v.MapIndex(k)); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, '}'), nil
 }
 
-func appendStruct(dst []byte, v reflect.Value) ([]byte, error) {
-	p, err := planOf(v.Type())
+func (c Codec) appendStruct(dst []byte, v reflect.Value) ([]byte, error) {
+	p, err := c.planOf(v.Type())
 	if err != nil {
 		return dst, err
 	}
@@ -119,7 +121,7 @@ func appendStruct(dst []byte, v reflect.Value) ([]byte, error) {
 		}
 		first = false
 		dst = append(append(append(dst, '"'), m.name...), '"', ':')
-		if dst, err = appendValue(dst, f); err != nil {
+		if dst, err = c.appendValue(dst, f); err != nil {
 			return dst, fmt.Errorf("member %s: %w", m.name, err)
 		}
 	}
@@ -143,7 +145,7 @@ type Member struct {
 // Members lists the members of struct type t in canonical order; schemas are
 // made from it, so that they cannot differ from what is written.
 func Members(t reflect.Type) ([]Member, error) {
-	p, err := planOf(t)
+	p, err := makePlan(t)
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +162,47 @@ type member struct {
 	omit  bool
 }
 
-// plans caches the sorted members of each struct type. It only ever holds what
-// the type itself says, so it is no state.
-var plans sync.Map
+// Codec knows the members of some struct types beforehand, so that encoding and
+// decoding them sorts nothing. The zero value knows none, and works out each.
+type Codec struct{ plans map[reflect.Type][]member }
 
-func planOf(t reflect.Type) ([]member, error) {
-	if p, ok := plans.Load(t); ok {
-		return p.([]member), nil
+// NewCodec returns a codec for the struct types of these values and for those
+// within them. It panics if one has no JSON, which a test of its types shows.
+func NewCodec(values ...any) Codec {
+	c := Codec{plans: map[reflect.Type][]member{}}
+	for _, v := range values {
+		c.learn(reflect.TypeOf(v))
 	}
+	return c
+}
+
+func (c Codec) learn(t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		c.learn(t.Elem())
+	case reflect.Struct:
+		if _, known := c.plans[t]; known {
+			return
+		}
+		p, err := makePlan(t)
+		if err != nil {
+			panic(err)
+		}
+		c.plans[t] = p
+		for _, m := range p {
+			c.learn(t.Field(m.index).Type)
+		}
+	}
+}
+
+func (c Codec) planOf(t reflect.Type) ([]member, error) {
+	if p, ok := c.plans[t]; ok {
+		return p, nil
+	}
+	return makePlan(t)
+}
+
+func makePlan(t reflect.Type) ([]member, error) {
 	var p []member
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -184,7 +219,6 @@ func planOf(t reflect.Type) ([]member, error) {
 		p = append(p, member{name: name, index: i, omit: opts == "omitempty"})
 	}
 	slices.SortFunc(p, func(a, b member) int { return strings.Compare(a.name, b.name) })
-	plans.Store(t, p)
 	return p, nil
 }
 

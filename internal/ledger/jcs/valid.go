@@ -30,8 +30,9 @@ func Valid(b []byte) error {
 }
 
 type scanner struct {
-	b []byte
-	i int
+	b     []byte
+	i     int
+	codec Codec // for what is decoded
 }
 
 func (s *scanner) fault(what string) error {

@@ -197,8 +197,22 @@ func Decode(k Kind, raw []byte) (Body, error) {
 	if b == nil {
 		return nil, fmt.Errorf("kind %q is not in version %s of the list", k, Version)
 	}
-	if err := jcs.Decode(raw, b); err != nil {
+	if err := codec.Decode(raw, b); err != nil {
 		return nil, fmt.Errorf("body of kind %s: %w", k, err)
 	}
 	return b, nil
 }
+
+// codec knows every body type.
+var codec = newCodec()
+
+func newCodec() jcs.Codec {
+	var bodies []any
+	for _, k := range All() {
+		bodies = append(bodies, New(k))
+	}
+	return jcs.NewCodec(bodies...)
+}
+
+// Append appends the canonical JSON of a body to dst.
+func Append(dst []byte, b Body) ([]byte, error) { return codec.Append(dst, b) }

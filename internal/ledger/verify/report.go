@@ -1,16 +1,16 @@
-package ledger
+package verify
 
 import (
 	"fmt"
 	"strings"
 )
 
-// Status is the verdict of [Verify] and the exit status of `skep ledger
+// Status is the verdict of [Ledger] and the exit status of `skep ledger
 // verify` (D8).
 type Status int
 
 // The statuses. The zero value is valid, so a Report is only to be trusted
-// when Verify has returned it.
+// when Ledger has returned it.
 const (
 	Valid        Status = 0
 	CannotRead   Status = 1
@@ -71,7 +71,7 @@ func (f *Fault) Error() string {
 	return w.String() + ": " + f.Detail
 }
 
-// Report is what [Verify] found.
+// Report is what [Ledger] found.
 type Report struct {
 	Status     Status
 	Fault      *Fault // nil if there is none

@@ -1,4 +1,4 @@
-package ledger
+package verify
 
 import (
 	"crypto/sha256"
@@ -98,7 +98,7 @@ func openRegular(path string) (*os.File, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w: not a regular file", path, errAlien)
+		return nil, fmt.Errorf("%s: %w: not a regular file", path, entry.ErrAlien)
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,4 +1,16 @@
-package ledger
+// Package verify proves a ledger directory against its signatures, or names the
+// first fault (D8).
+//
+// Its laws:
+//   - It needs no daemon and no private key, writes nothing, takes no lock, and
+//     takes every byte that it reads for hostile.
+//   - What was sealed cannot change, be cut, moved or doubled and still be valid;
+//     a good signature is never enough without the chain that it signs.
+//   - It streams: the seals once, then the journal once, in memory that grows
+//     with the number of cells and not with the number of entries.
+//   - The exit statuses and the words of a fault are what scripts rely on: a new
+//     fault gets one of the nine statuses, not a new one.
+package verify
 
 import (
 	"errors"
@@ -15,17 +27,17 @@ import (
 	"skep.dev/skep/internal/sys"
 )
 
-// VerifyOptions of [Verify].
-type VerifyOptions struct {
+// Options of [Ledger].
+type Options struct {
 	Key   *seal.Public // nil: the public half beside the ledger, which proves less
 	Since *Checkpoint  // a checkpoint that the record must hold
 }
 
-// Verify checks the ledger in dir against its signatures and returns the first
+// Ledger checks the ledger in dir against its signatures and returns the first
 // fault. It needs no daemon and no private key. It reads the seals, then the
 // journal, each once, in memory that grows only with the number of cells.
 // The error is that of reading; then the status is CannotRead.
-func Verify(dir string, opts VerifyOptions) (Report, error) {
+func Ledger(dir string, opts Options) (Report, error) {
 	v := &verifier{dir: dir, opts: opts, key: opts.Key, cells: map[string]*proof{}}
 	err := v.run()
 	v.report.Cells = uint64(len(v.cells))
@@ -43,7 +55,7 @@ func Verify(dir string, opts VerifyOptions) (Report, error) {
 
 type verifier struct {
 	dir    string
-	opts   VerifyOptions
+	opts   Options
 	key    *seal.Public
 	report Report
 	cells  map[string]*proof
@@ -126,7 +138,7 @@ func (v *verifier) seals() error {
 	}
 	defer func() { _ = f.Close() }()
 	r := entry.NewReader(f, 0)
-	prev := sealsGenesis()
+	prev := entry.SealsGenesis()
 	for {
 		raw, err := r.Next()
 		n := v.report.Seals + 1
@@ -213,9 +225,9 @@ func (v *verifier) since() error {
 // journal is the second pass: every entry follows the one before it, and the
 // chain goes through what its last seal signed.
 func (v *verifier) journal() error {
-	files, err := parts(v.dir)
+	files, err := entry.Parts(v.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		if errors.Is(err, errAlien) {
+		if errors.Is(err, entry.ErrAlien) {
 			return &Fault{Status: Altered, Detail: err.Error()}
 		}
 		return err
@@ -225,16 +237,16 @@ func (v *verifier) journal() error {
 		return err
 	}
 	defer cuts.close()
-	if len(files) > 0 && files[0].base != 0 {
-		return &Fault{Status: Truncated, Detail: fmt.Sprintf("the journal begins at position %d, not at 0", files[0].base)}
+	if len(files) > 0 && files[0].Base != 0 {
+		return &Fault{Status: Truncated, Detail: fmt.Sprintf("the journal begins at position %d, not at 0", files[0].Base)}
 	}
-	broken, bad, err := walk(files, 0, math.MaxUint64, func(pos uint64, payload []byte) error {
+	broken, bad, err := entry.Walk(files, 0, math.MaxUint64, func(pos uint64, payload []byte) error {
 		cuts.upTo(pos, v.cells)
 		return v.entry(payload)
 	})
 	switch {
-	case errors.Is(err, entry.ErrTorn) && v.report.Live && broken >= files[len(files)-1].base, err == nil:
-	case errors.Is(err, entry.ErrTorn), errors.Is(err, errGap):
+	case errors.Is(err, entry.ErrTorn) && v.report.Live && broken >= files[len(files)-1].Base, err == nil:
+	case errors.Is(err, entry.ErrTorn), errors.Is(err, entry.ErrGap):
 		if f := v.missing(); f != nil {
 			return f
 		}

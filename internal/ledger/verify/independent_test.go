@@ -1,4 +1,4 @@
-package ledger
+package verify_test
 
 import (
 	"errors"
@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/ledger/verify"
 )
 
 // The verifier in another language agrees with ours, on a good ledger and on
@@ -17,7 +20,7 @@ func TestIndependentVerifier(t *testing.T) {
 		t.Skip("no python3 on this machine: ", err)
 	}
 	run := func(dir string) (int, string) {
-		out, err := exec.Command(python, "../../docs/verify/verify.py", dir, filepath.Join(dir, "..", "keys", "ledger.pub")).CombinedOutput()
+		out, err := exec.Command(python, "../../../docs/verify/verify.py", dir, filepath.Join(dir, "..", "keys", "ledger.pub")).CombinedOutput()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			return exit.ExitCode(), string(out)
@@ -29,16 +32,16 @@ func TestIndependentVerifier(t *testing.T) {
 	}
 	dir := testDir(t)
 	key := written(t, dir)
-	l := mustOpen(t, dir, Options{})
+	l := mustOpen(t, dir, ledger.Options{})
 	mustAppend(t, l, "c", "names with \xff, \x00, \u2028, \x7f, é, 🐝, \"quotes\" and \\ and \x1b")
 	mustAppend(t, l, "c", "line\nend\r\t\b\f")
-	if code, out := run(dir); code != int(UnsignedTail) {
+	if code, out := run(dir); code != int(verify.UnsignedTail) {
 		t.Errorf("a tail: %d, %s", code, out)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code, out := run(dir); code != int(Valid) {
+	if code, out := run(dir); code != int(verify.Valid) {
 		t.Errorf("good: %d, %s", code, out)
 	}
 	good := takeApart(t, dir)
@@ -56,7 +59,7 @@ func TestIndependentVerifier(t *testing.T) {
 		f := frames{slices.Clone(good.journal), slices.Clone(good.seals)}
 		do(&f)
 		f.put(t, dir)
-		ours, err := Verify(dir, VerifyOptions{Key: key})
+		ours, err := verify.Ledger(dir, verify.Options{Key: key})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,98 @@
+package verify_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/ledger/entry"
+	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/ledger/verify"
+)
+
+func testDir(t testing.TB) string { return filepath.Join(t.TempDir(), "ledger") }
+
+func mustOpen(t testing.TB, dir string, opts ledger.Options) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func note(text string) kind.Body { return kind.Note{By: "test", Text: kind.Bytes(text)} }
+
+func mustAppend(t testing.TB, l *ledger.Ledger, cell, text string) {
+	t.Helper()
+	if _, err := l.Append(context.Background(), ledger.Entry{Cell: cell, Body: note(text)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sumOf(payload []byte) entry.Hash { return sha256.Sum256(payload) }
+
+// BenchmarkVerify measures verify beside SHA-256 over the same files.
+func BenchmarkVerify(b *testing.B) {
+	dir := testDir(b)
+	l := mustOpen(b, dir, ledger.Options{})
+	var wg sync.WaitGroup
+	for w := range 64 {
+		wg.Go(func() {
+			for range 1 << 10 {
+				if _, err := l.Append(context.Background(), ledger.Entry{Cell: fmt.Sprint("c", w), Body: kind.FlowIntent{
+					Flow: "5f0c2a", Listener: "redirect", Direction: "out", Wire: "tls", Transport: "tcp",
+					Destination: "registry.example.org", Port: 443, Decision: "allow", Reason: "rule", Rule: "name: registry.example.org", Line: 12,
+					Generation: 3, Policy: "8a5edab282632443219e051e4ade2d1d5bbc671c781051bf1437897cbdfea0f1",
+				}}); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	files, err := entry.Parts(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	size := files[len(files)-1].End()
+	var ours, theirs time.Duration
+	n := 0
+	for b.Loop() {
+		begin := time.Now()
+		h := sha256.New()
+		for _, p := range files {
+			f, err := os.Open(p.Path)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := io.Copy(h, f); err != nil {
+				b.Fatal(err)
+			}
+			_ = f.Close()
+		}
+		theirs += time.Since(begin)
+		begin = time.Now()
+		if r, err := verify.Ledger(dir, verify.Options{}); err != nil || r.Status != verify.Valid {
+			b.Fatal(r, err)
+		}
+		ours += time.Since(begin)
+		n++
+	}
+	mb := float64(size) * float64(n) / 1e6
+	b.ReportMetric(mb/ours.Seconds(), "MB/s")
+	b.ReportMetric(mb/theirs.Seconds(), "sha256-MB/s")
+	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "ratio")
+	b.ReportMetric(0, "ns/op")
+}
