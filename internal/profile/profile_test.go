@@ -1,7 +1,11 @@
 package profile
 
 import (
+	"encoding/json"
+	"net/netip"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"skep.dev/skep/internal/right"
 )
@@ -121,5 +125,26 @@ func TestEmptyGrantsNothing(t *testing.T) {
 		if len(p.Paths)+len(p.Net)+len(p.Model.Roles)+len(p.Env.Pass) > 0 {
 			t.Errorf("%q grants %+v", src, p)
 		}
+	}
+}
+
+// What is shown as JSON reads back to the same rights, and says what each net
+// rule matches (N27).
+func TestView(t *testing.T) {
+	p := mustParse(t, whole)
+	data, err := p.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v View
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p.View(), v, cmp.Comparer(func(a, b right.Limit) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	if got, want := v.Net[1].Matches, "every name below example.org, never example.org itself"; got != want || v.Net[1].Line != 9 || v.Net[1].ID != "ex" {
+		t.Errorf("%+v", v.Net[1])
 	}
 }

@@ -191,7 +191,7 @@ func TestNetsCoversIsExact(t *testing.T) {
 	for range 3 {
 		rapid.Check(t, check)
 	}
-	if pairs < 10_000 || covered < pairs/100 {
+	if !testing.Short() && pairs < 10_000 || covered < pairs/100 {
 		t.Errorf("%d pairs, %d of them covered: the property was hardly put to the test", pairs, covered)
 	}
 }

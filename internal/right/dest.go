@@ -182,7 +182,8 @@ func (d Dest) Explain() string {
 		return "every name, never a literal address"
 	case Suffix:
 		if d.Depth > 0 {
-			return fmt.Sprintf("names up to %d labels below %s, never %s itself", d.Depth, d.Name, d.Name)
+			return fmt.Sprintf("every name at most %d label%s deep below %s, never %s itself",
+				d.Depth, map[bool]string{false: "s"}[d.Depth == 1], d.Name, d.Name)
 		}
 		return "every name below " + d.Name + ", never " + d.Name + " itself"
 	case Literal:

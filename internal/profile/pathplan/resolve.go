@@ -31,7 +31,7 @@ type Host interface {
 // OS is the real file system.
 type OS struct{}
 
-// Lstat is os.Lstat. A path through something that is no directory is Absent.
+// Lstat is os.Lstat.
 func (OS) Lstat(name string) (Kind, error) {
 	fi, err := os.Lstat(name)
 	switch {
