@@ -38,7 +38,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// unescape is the inverse, which exists if nothing is lost.
+// harmless says what must hold of everything that comes out.
 func harmless(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
