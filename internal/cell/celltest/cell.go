@@ -138,6 +138,8 @@ func (c *Cell) Writable(path string) (layer string) {
 	layer = c.layer(name)
 	c.layer(name + "/upper")
 	c.layer(name + "/work")
+	// overlayfs leaves a directory that nobody may enter, which the test's own clean-up cannot remove.
+	c.t.Cleanup(func() { _ = os.Chmod(filepath.Join(layer, "work", "work"), 0o700) })
 	c.Spec.Grants = append(c.Spec.Grants, cell.Grant{
 		Path: path, Object: c.open(path), Dir: true, Writable: true, Layer: c.open(layer),
 	})

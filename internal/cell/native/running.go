@@ -212,6 +212,9 @@ func (r *running) Kill() error {
 // Attach hands a client over.
 func (r *running) Attach(client *os.File) error { return r.send(command{Kind: cmdAttach}, client) }
 
+// WardenPid is the warden's number on the host, for tests and messages only.
+func (r *running) WardenPid() int { return r.warden.pid }
+
 // Events delivers until the cell is done.
 func (r *running) Events() <-chan cell.Event { return r.events }
 

@@ -1,0 +1,276 @@
+package native_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/cell/celltest"
+)
+
+func send(t *testing.T, c *celltest.Cell, kind byte, data []byte) {
+	t.Helper()
+	frame := append([]byte{kind}, binary.LittleEndian.AppendUint32(nil, uint32(len(data)))...)
+	if _, err := c.Client.Write(append(frame, data...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The agent's status comes back as it is, signals as 128 more (L19).
+func TestExitStatusIsExact(t *testing.T) {
+	d := celltest.Driver(t)
+	for _, code := range []int{0, 1, 77, 124, 125, 126, 127, 128, 255} {
+		c := celltest.New(t, "/bin/sh", "-c", fmt.Sprintf("exit %d", code))
+		if out, r := c.RunOn(d); r.ExitCode != code || r.Failed != nil {
+			t.Errorf("exit %d came back as %+v %s", code, r, out)
+		}
+	}
+	for _, signal := range []string{"TERM", "KILL", "SEGV"} {
+		c := celltest.New(t, "/bin/sh", "-c", "kill -"+signal+" $$; sleep 9")
+		want := map[string]int{"TERM": 143, "KILL": 137, "SEGV": 139}[signal]
+		if out, r := c.RunOn(d); r.ExitCode != want {
+			t.Errorf("%s came back as %+v %s", signal, r, out)
+		}
+	}
+}
+
+func TestProgramThatCannotRunEndsTheCell(t *testing.T) {
+	d := celltest.Driver(t)
+	for argv, want := range map[string]int{"no-such-program": 127, "/etc/hostname": 126, "/no/such": 127} {
+		c := celltest.New(t, argv)
+		if _, r := c.RunOn(d); r.ExitCode != want || r.Failed == nil {
+			t.Errorf("%s: %+v, want %d with its reason", argv, r, want)
+		}
+	}
+}
+
+// PID 1 reaps every orphan (P04): two thousand are no trouble for 64 processes.
+func TestOrphansAreReaped(t *testing.T) {
+	c := celltest.New(t, "/bin/bash", "-c", `for i in $(seq 500); do (sleep 0 & sleep 0 & sleep 0 & sleep 0 &); done; wait
+		for i in $(seq 50); do z=$(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l); [ $z = 0 ] && break; sleep 0.05; done; echo zombies $z`)
+	c.Spec.Limits.Pids = 64
+	out, r := c.Run()
+	if r.ExitCode != 0 || !strings.Contains(out, "zombies 0") {
+		t.Errorf("%+v %s", r, out)
+	}
+}
+
+// A fork bomb ends at its limit, without a cgroup too (L13).
+func TestForksEndAtTheLimit(t *testing.T) {
+	// Only what needs no fork counts them: there is none left.
+	c := celltest.New(t, "/bin/sh", "-c", `(for i in $(seq 200); do sleep 60 & done) 2>/dev/null; set -- /proc/[0-9]*; echo $#`)
+	c.Spec.Limits.Pids = 40
+	out, _ := c.Run()
+	var n int
+	if _, err := fmt.Sscan(strings.TrimSpace(out), &n); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	if n < 20 || n > 41 {
+		t.Errorf("%d processes ran under a limit of 40", n)
+	}
+}
+
+// Killing the warden ends its cell, whatever the agent is doing (L20).
+func TestKilledWardenTakesTheCell(t *testing.T) {
+	c := celltest.New(t, "/bin/sh", "-c", "trap '' TERM HUP INT; echo up; sleep 1000 & wait; sleep 1000")
+	r := c.Start(celltest.Driver(t))
+	head := make([]byte, 8)
+	if _, err := io.ReadFull(c.Client, head); err != nil {
+		t.Fatal(err)
+	}
+	pids := childrenOf(t, warden(t, r))
+	if len(pids) == 0 {
+		t.Fatal("the warden has no child")
+	}
+	if err := syscall.Kill(warden(t, r), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the cell outlived its warden")
+	}
+	for _, pid := range pids {
+		for i := 0; ; i++ {
+			state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil || strings.Contains(string(state), ") Z ") {
+				break
+			}
+			if i == 1000 {
+				t.Fatalf("process %d is left: %s", pid, state)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	if r.Result().ExitCode != 125 {
+		t.Errorf("%+v", r.Result())
+	}
+}
+
+func warden(t *testing.T, r cell.Running) int {
+	t.Helper()
+	p, ok := r.(interface{ WardenPid() int })
+	if !ok {
+		t.Fatal("the driver does not name the warden")
+	}
+	return p.WardenPid()
+}
+
+func childrenOf(t *testing.T, pid int) []int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Skipf("the kernel does not list children: %v", err)
+	}
+	var pids []int
+	for _, f := range strings.Fields(string(text)) {
+		var n int
+		if _, err := fmt.Sscan(f, &n); err == nil {
+			pids = append(pids, n)
+		}
+	}
+	return pids
+}
+
+// A terminal behaves: size, resize, Ctrl-C, and a hang-up that ends the agent.
+func TestTerminal(t *testing.T) {
+	c := celltest.New(t, "/bin/bash", "-c", `stty size; trap 'stty size; echo got it; exit 5' INT; echo ready; while :; do sleep 0.05; done`)
+	c.Spec.Terminal = &cell.Size{Rows: 33, Columns: 99}
+	r := c.Start(celltest.Driver(t))
+	var seen strings.Builder
+	until := func(text string) {
+		t.Helper()
+		for !strings.Contains(seen.String(), text) {
+			head := make([]byte, 5)
+			if _, err := io.ReadFull(c.Client, head); err != nil {
+				t.Fatalf("%v after %q", err, seen.String())
+			}
+			body := make([]byte, binary.LittleEndian.Uint32(head[1:]))
+			if _, err := io.ReadFull(c.Client, body); err != nil {
+				t.Fatal(err)
+			}
+			seen.Write(body)
+		}
+	}
+	until("ready")
+	send(t, c, 3, []byte{44, 0, 88, 0})
+	send(t, c, 0, []byte{3})
+	until("got it")
+	<-r.Done()
+	if r.Result().ExitCode != 5 || !strings.Contains(seen.String(), "33 99") || !strings.Contains(seen.String(), "44 88") {
+		t.Errorf("%+v %q", r.Result(), seen.String())
+	}
+}
+
+func TestHangUpEndsTheAgent(t *testing.T) {
+	c := celltest.New(t, "/bin/sh", "-c", "while :; do sleep 0.05; done")
+	c.Spec.Terminal = &cell.Size{Rows: 24, Columns: 80}
+	r := c.Start(celltest.Driver(t))
+	_ = c.Client.Close()
+	select {
+	case <-r.Done():
+		if r.Result().ExitCode != 128+int(syscall.SIGHUP) {
+			t.Errorf("%+v", r.Result())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the agent outlived its terminal")
+	}
+}
+
+// Standard input ends where the client says so, and without a client it is empty.
+func TestStandardInput(t *testing.T) {
+	c := celltest.New(t, "/usr/bin/wc", "-c")
+	r := c.Start(celltest.Driver(t))
+	for range 40 {
+		send(t, c, 0, make([]byte, 64<<10))
+	}
+	send(t, c, 4, nil)
+	out := c.Output()
+	<-r.Done()
+	if strings.TrimSpace(out) != fmt.Sprint(40*64<<10) {
+		t.Errorf("%q", out)
+	}
+}
+
+// The size that a cell sees is its own (R01).
+func TestCellSeesItsOwnSize(t *testing.T) {
+	c := celltest.New(t, "/bin/sh", "-c", "nproc; grep -c ^processor /proc/cpuinfo; grep MemTotal /proc/meminfo; cat /sys/devices/system/cpu/online")
+	c.Spec.Limits = cell.Limits{MilliCPU: 1000, Memory: 1 << 30}
+	d := celltest.Driver(t)
+	r := c.Start(d)
+	out := c.Output()
+	<-r.Done()
+	want := "1\nMemTotal:        1048576 kB\n0\n"
+	if !strings.HasSuffix(out, want) {
+		t.Errorf("%q, want the end %q", out, want)
+	}
+	if r.Enforced().CPU && !strings.HasPrefix(out, "1\n") {
+		t.Errorf("nproc: %q", out)
+	}
+}
+
+// A directory between a grant and a narrower rule cannot be renamed away (L8),
+// and what is read-only below stays so; the same works where no rule stands.
+func TestProtectedDirectoryStaysInPlace(t *testing.T) {
+	c := celltest.New(t, "/bin/bash", "-c", `cd "$0"
+		mv a b && mkdir a && echo moved-free
+		mv .git g && echo MOVED-PROTECTED
+		mv .git/hooks h && echo MOVED-HOOKS
+		echo x > .git/hooks/new && echo WROTE-HOOKS
+		echo x > .git/config2 && echo wrote-git; rm -rf .git; ls .git/hooks`)
+	c.Spec.Argv = append(c.Spec.Argv, c.Work)
+	for _, dir := range []string{".git/hooks", "a"} {
+		if err := os.MkdirAll(filepath.Join(c.Work, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(c.Work, ".git/hooks/old"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.Narrow = []cell.Narrow{
+		{Path: filepath.Join(c.Work, ".git"), Kind: cell.MountPoint},
+		{Path: filepath.Join(c.Work, ".git/hooks"), Kind: cell.ReadOnly},
+	}
+	out, _ := c.Run()
+	for _, never := range []string{"MOVED", "WROTE"} {
+		if strings.Contains(out, never) {
+			t.Errorf("the wall is open: %s", out)
+		}
+	}
+	// The directory a exists in the base: overlayfs answers EXDEV, and mv copies.
+	for _, always := range []string{"moved-free", "wrote-git", "old\n"} {
+		if !strings.Contains(out, always) {
+			t.Errorf("%s is missing: %s", always, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(c.Work, ".git/hooks/old")); err != nil {
+		t.Errorf("the host's tree changed: %v", err)
+	}
+}
+
+// Fifty cells at once on one worker, and nothing of them is left (F14, R04).
+func TestManyCellsLeaveNothing(t *testing.T) {
+	d := celltest.Driver(t)
+	results := make(chan cell.Result, 50)
+	for i := range cap(results) {
+		c := celltest.New(t, "/bin/true")
+		c.Spec.ID = fmt.Sprintf("abcdefghijklmnopqrstuvwx%c%c", 'a'+i/26, 'a'+i%26)
+		r := c.Start(d)
+		go func() {
+			<-r.Done()
+			results <- r.Result()
+		}()
+	}
+	for range cap(results) {
+		if r := <-results; r.ExitCode != 0 || r.Failed != nil {
+			t.Errorf("%+v", r)
+		}
+	}
+}
