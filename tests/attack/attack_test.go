@@ -1,0 +1,208 @@
+package attack
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"skep.dev/skep/internal/cell/celltest"
+	"skep.dev/skep/internal/testlab"
+)
+
+func TestMain(m *testing.M) {
+	code := testlab.Run(m)
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// built is the attacker, compiled once.
+var built struct{ dir, path string }
+
+func attacker(t *testing.T) string {
+	t.Helper()
+	if built.path != "" {
+		return built.path
+	}
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("the attacker is C, and there is no gcc")
+	}
+	dir, err := os.MkdirTemp("", "skep-attacker-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	built.dir = dir
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob("attacker/*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("the attacker's sources: %v, %v", sources, err)
+	}
+	path := filepath.Join(dir, "attacker")
+	args := append([]string{"-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path}, sources...)
+	if out, err := exec.Command(gcc, args...).CombinedOutput(); err != nil {
+		t.Fatalf("compile the attacker: %v\n%s", err, out)
+	}
+	built.path = path
+	return path
+}
+
+type verdict string
+
+const (
+	held    verdict = "HELD"
+	escaped verdict = "ESCAPED"
+	absent  verdict = "ABSENT"
+)
+
+// attempt is one line of the attacker.
+type attempt struct {
+	name    string
+	verdict verdict
+	why     string
+}
+
+// attack is one technique, with all that makes it fair.
+type attack struct {
+	technique string
+	outside   []string // arguments where it must succeed
+	inside    []string // arguments in the cell
+	// own lets it try outside with the powers of root in namespaces of its own,
+	// which every user can have: nothing else is touched there.
+	own bool
+	// root names the attempts that only the host's root can make outside.
+	root []string
+	// prepare changes the command outside.
+	prepare func(*exec.Cmd)
+}
+
+// run makes the attack outside and in the cell, and judges each attempt.
+func (a attack) run(t *testing.T, c *celltest.Cell) {
+	t.Helper()
+	without := a.tryOutside(t)
+	within := a.tryInside(t, c)
+	for _, o := range without {
+		i := slices.IndexFunc(within, func(x attempt) bool { return x.name == o.name })
+		switch {
+		case o.verdict == absent:
+			t.Logf("%s, %s: cannot be tried on this host: %s", a.technique, o.name, o.why)
+		case o.verdict != escaped && os.Getuid() != 0 && slices.Contains(a.root, o.name):
+			t.Logf("%s, %s: only root can show it outside: %s", a.technique, o.name, o.why)
+		case o.verdict != escaped:
+			t.Errorf("%s, %s does not succeed outside, so it proves nothing: %s", a.technique, o.name, o.why)
+		}
+		if i < 0 {
+			t.Errorf("%s, %s was not tried in the cell", a.technique, o.name)
+		}
+	}
+	for _, i := range within {
+		if i.verdict == escaped {
+			t.Errorf("%s, %s got through the cell: %s", a.technique, i.name, i.why)
+		}
+	}
+	if !t.Failed() {
+		t.Logf("%s: %d attempts held", a.technique, len(within))
+	}
+}
+
+func (a attack) tryOutside(t *testing.T) []attempt {
+	t.Helper()
+	cmd := exec.Command(attacker(t), append([]string{a.technique}, a.outside...)...)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &out, &complaint, &syscall.SysProcAttr{Setsid: true}
+	if a.own {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS | 0x02000000 // and the cgroup namespace
+		if uid := os.Getuid(); uid != 0 {
+			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+		}
+	}
+	if a.prepare != nil {
+		a.prepare(cmd)
+	}
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s outside: %v\n%s%s", a.technique, err, out.String(), complaint.String())
+	}
+	return parse(t, a.technique+" outside", out.String())
+}
+
+func (a attack) tryInside(t *testing.T, c *celltest.Cell) []attempt {
+	t.Helper()
+	program := bring(t, c)
+	c.Spec.Argv = append([]string{program, a.technique}, a.inside...)
+	out, result := c.Run()
+	if result.ExitCode != 0 || result.Failed != nil {
+		t.Fatalf("%s in the cell: %+v\n%s", a.technique, result, out)
+	}
+	return parse(t, a.technique+" in the cell", out)
+}
+
+// bring grants the cell a copy of the attacker.
+func bring(t *testing.T, c *celltest.Cell) string {
+	t.Helper()
+	program := filepath.Join(c.Make("brought"), "attacker")
+	content, err := os.ReadFile(attacker(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.ReadOnly(filepath.Dir(program))
+	return program
+}
+
+var line = regexp.MustCompile(`^(HELD|ESCAPED|ABSENT) (.+?): (.*)$`)
+
+func parse(t *testing.T, where, out string) []attempt {
+	t.Helper()
+	var all []attempt
+	done := false
+	for _, l := range strings.Split(strings.ReplaceAll(out, "\r", ""), "\n") {
+		if m := line.FindStringSubmatch(l); m != nil {
+			all = append(all, attempt{m[2], verdict(m[1]), m[3]})
+		}
+		done = done || l == "DONE"
+	}
+	if !done || len(all) == 0 {
+		t.Fatalf("%s: the attacker did not come to its end:\n%s", where, out)
+	}
+	if testing.Verbose() {
+		t.Logf("%s:\n%s", where, out)
+	}
+	return all
+}
+
+// write makes a file of the host for a test.
+func write(t *testing.T, path, text string, mode os.FileMode) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestVerdictsAreRead(t *testing.T) {
+	got := parse(t, "a test", "noise\nHELD open /x: it: failed\r\nESCAPED port 5: got a byte\nDONE\n")
+	want := []attempt{{"open /x", held, "it: failed"}, {"port 5", escaped, "got a byte"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

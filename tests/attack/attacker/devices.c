@@ -1,0 +1,2 @@
+#include "attack.h"
+void devices(char **args, int count) { (void)args, (void)count; usage("not yet"); }

@@ -1,0 +1,63 @@
+package attack
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"skep.dev/skep/internal/cell/celltest"
+)
+
+// victim is a process of the host, and an address that is mapped in it.
+func victim(t *testing.T) (pid, address string) {
+	t.Helper()
+	cmd := exec.Command("/bin/cat")
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = hold.Close()
+		_ = cmd.Wait()
+	})
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid))
+	first := regexp.MustCompile(`^[0-9a-f]+`).Find(maps)
+	if err != nil || first == nil {
+		t.Fatalf("the victim's memory: %v", err)
+	}
+	return strconv.Itoa(cmd.Process.Pid), "0x" + string(first)
+}
+
+// TestProcessesOutside: no signal, no tracing, no memory, no word of /proc (L7).
+func TestProcessesOutside(t *testing.T) {
+	c := celltest.New(t)
+	pid, address := victim(t)
+	attack{technique: "processes", outside: []string{pid, address}, inside: []string{pid, address}}.run(t, c)
+}
+
+// TestInitOfTheCell: PID 1 holds the socket to its warden, and an agent of the
+// same id may not look into it (L16).
+func TestInitOfTheCell(t *testing.T) {
+	c := celltest.New(t)
+	pid, address := victim(t)
+	a := attack{technique: "processes", outside: []string{pid, address}, inside: []string{"pid1", address}}
+	out := a.tryOutside(t)
+	in := a.tryInside(t, c)
+	for _, i := range in {
+		if i.verdict == escaped {
+			t.Errorf("PID 1 of the cell, %s: %s", i.name, i.why)
+		}
+	}
+	for _, o := range out {
+		if o.verdict != escaped {
+			t.Errorf("%s does not succeed outside: %s", o.name, o.why)
+		}
+	}
+}
