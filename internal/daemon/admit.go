@@ -58,6 +58,9 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
 			"the rights of %s were not confirmed: their digest is %s", a.profile.File, digest))
 	}
+	if !slices.Contains([]string{"shipped", "prompt", "flag", "before"}, q.ConfirmedHow) {
+		return nil, invalid(fmt.Errorf("confirmed_how is %q: shipped, prompt, flag or before", q.ConfirmedHow))
+	}
 	for name := range q.Env {
 		if !slices.Contains(a.profile.Env.Pass, name) {
 			return nil, invalid(fmt.Errorf("environment variable %q is not in env.pass of %s", name, a.profile.File))

@@ -17,6 +17,7 @@ import (
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -38,8 +39,8 @@ type Config struct {
 	// Orphan ends a cell that an earlier daemon left, by its warden's socket. It
 	// returns once no process of the cell is left, and says whether there was one.
 	Orphan func(ctx context.Context, socket string) (was bool, err error)
-	// Models starts the gateway; nil where there is none.
-	Models Models
+	// Models makes the gateway, given what records its calls; nil where there is none.
+	Models func(record func(ctx context.Context, cell string, body kind.Body) error) Models
 	// Ceiling reads the operator's ceiling anew.
 	Ceiling func() (*skepv1.BoxCeiling, error)
 	// ResolvConf and HostsFile are watched for the boxes (B101).
@@ -57,6 +58,7 @@ type Daemon struct {
 	net     *resolvers
 	idle    *idle
 	plans   *plans
+	models  Models
 	feature cell.Features
 
 	ctx  context.Context // ends with the daemon, not with a request
@@ -97,6 +99,9 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	}
 	d.desk = handover.NewDesk(c.Clock, c.Owners...)
 	d.plans = newPlans(c.Clock)
+	if c.Models != nil {
+		d.models = c.Models(d.RecordModel)
+	}
 	if err := d.reconcile(ctx, rests); err != nil {
 		return nil, err
 	}
@@ -196,8 +201,11 @@ func (d *Daemon) release() error {
 	if d.plans != nil {
 		d.plans.close()
 	}
+	if d.models != nil {
+		err = d.models.Close()
+	}
 	if d.ledger != nil {
-		err = d.ledger.Close()
+		err = errors.Join(err, d.ledger.Close())
 	}
 	if d.lock != nil {
 		_ = d.lock.Close()

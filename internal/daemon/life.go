@@ -132,13 +132,18 @@ func (l *life) follow() {
 	l.finish(r.Result())
 }
 
+// endTime bounds what box and gateway may take to write what is left. A box takes
+// 8 s at most (B150).
+const endTime = 10 * time.Second
+
 // finish closes the box after it has written what was left, then the record.
 func (l *life) finish(result cell.Result) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
 	if err := l.box.end(ctx); err != nil {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}
+	l.d.endModel(ctx, l)
 	l.mu.Lock()
 	cause := l.cause
 	l.over = true

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 
+	"skep.dev/skep/internal/daemon/models"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/right"
 )
 
@@ -13,8 +15,19 @@ type Models interface {
 	// Serve gives one cell's connection to the gateway, which is started if it
 	// does not run. The connection stays the caller's.
 	Serve(ctx context.Context, cell string, m right.Model, conn *os.File) error
-	// End forgets the cell's accounts.
-	End(cell string)
+	// End breaks off a cell's calls and returns when the last one is recorded.
+	End(ctx context.Context, cell string) error
+	// Close ends the gateway.
+	Close() error
+}
+
+// RecordModel makes the gateway's entry of a living cell durable. The gateway can
+// speak for no other.
+func (d *Daemon) RecordModel(ctx context.Context, cell string, body kind.Body) error {
+	if d.lifeOf(cell) == nil {
+		return errors.New("no such cell lives")
+	}
+	return d.record(cell, body)
 }
 
 // serveModel connects a box to the gateway if its cell has a right to a model.
@@ -23,8 +36,23 @@ func (d *Daemon) serveModel(ctx context.Context, l *life, b *box) error {
 	if len(l.profile.Model.Roles) == 0 {
 		return nil
 	}
-	if d.Models == nil {
-		return errors.New("the profile has a model right, and this skepd has no gateway: is skep-model beside it?")
+	if d.models == nil {
+		return errors.New("the profile has a model right, and this skepd has no gateway")
 	}
-	return d.Models.Serve(ctx, l.id, l.profile.Model, b.model)
+	err := d.models.Serve(ctx, l.id, l.profile.Model, b.model)
+	if errors.Is(err, models.ErrNoRole) {
+		d.Log.Info("a cell has no model", "cell", l.id, "why", err)
+		return nil // what it asks of a model is refused
+	}
+	return err
+}
+
+// endModel ends the cell's part in the gateway, before the cell's end is recorded.
+func (d *Daemon) endModel(ctx context.Context, l *life) {
+	if len(l.profile.Model.Roles) == 0 || d.models == nil {
+		return
+	}
+	if err := d.models.End(ctx, l.id); err != nil {
+		d.Log.Warn("the gateway did not finish", "cell", l.id, "err", err)
+	}
 }

@@ -101,7 +101,7 @@ func declared(a *application, r cells.Record) *kind.CellDeclared {
 		digest.Write([]byte(arg))
 		digest.Write([]byte{0})
 	}
-	how := "confirmed"
+	how := a.request.ConfirmedHow
 	if source, err := profile.ShippedSource(a.request.ProfileName); err == nil && string(source) == string(a.request.Profile) {
 		how = "shipped"
 	}

@@ -35,6 +35,9 @@ func (c Config) start(a *account) (*started, error) {
 		return nil, err
 	}
 	cmd := exec.Command(filepath.Join(c.Programs, "skepd"), "--auto", "--state", c.Places.State, "--run", c.Places.Run)
+	if c.Places.Config != "" {
+		cmd.Args = append(cmd.Args, "--config", c.Places.Config)
+	}
 	cmd.Dir = "/"
 	cmd.Env = environment()
 	cmd.Stdout, cmd.Stderr = log, log

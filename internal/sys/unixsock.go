@@ -142,3 +142,14 @@ func Duplicate(f *os.File) (*os.File, error) {
 
 // IsTimeout reports whether err is that of a deadline of a file or socket.
 func IsTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// OpenPlace opens the object of a name as a mere place: it can be stated, passed
+// and mounted, not read (O_PATH, open(2)). A symlink is opened, not followed. The
+// caller owns the file.
+func OpenPlace(name string) (*os.File, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

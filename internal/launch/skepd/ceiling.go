@@ -1,15 +1,14 @@
 package skepd
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/config"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/place"
 )
 
 // lockWait lets an automatic daemon wait for one that is just ending.
@@ -21,23 +20,32 @@ func (o options) lockWait() time.Duration {
 }
 
 // ceilingOf reads the operator's ceiling at each start of a cell (B87). An absent
-// file is the default ceiling; one that cannot be read starts no cell.
+// file is the default ceiling; one that cannot be read starts no cell (B88).
 func ceilingOf(file string) func() (*skepv1.BoxCeiling, error) {
 	return func() (*skepv1.BoxCeiling, error) {
-		raw, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			return &skepv1.BoxCeiling{}, nil
-		}
+		c, err := config.LoadCeiling(file)
 		if err != nil {
 			return nil, fmt.Errorf("read the operator's ceiling: %w", err)
-		}
-		c, faults := config.ParseCeiling(file, raw)
-		if faults != nil {
-			return nil, fmt.Errorf("read the operator's ceiling: %w", faults)
 		}
 		return &skepv1.BoxCeiling{
 			Limits: c.Limited, Allow: boxlink.Rules(c.Allow), Deny: boxlink.Rules(c.Deny), Open: boxlink.Ranges(c.Open),
 			MixedRefuse: c.RefuseMixed,
 		}, nil
+	}
+}
+
+// configOf reads the configuration of models: the user's, else the system's. What
+// the user keeps from us is as if it were not there.
+func configOf(p place.Places, o options) func() (*config.Config, error) {
+	user := p.Config
+	if o.config != "" {
+		user = o.config
+	}
+	return func() (*config.Config, error) {
+		if f, err := os.Open(user); err == nil {
+			_ = f.Close()
+			return config.Load(user, p.SystemConfig)
+		}
+		return config.Load(p.SystemConfig)
 	}
 }

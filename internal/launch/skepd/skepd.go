@@ -21,8 +21,10 @@ import (
 
 	"skep.dev/skep/internal/cell/native"
 	"skep.dev/skep/internal/daemon"
+	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/launch/cgroups"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/place"
 	"skep.dev/skep/internal/sys"
 )
@@ -30,6 +32,7 @@ import (
 // options are the flags.
 type options struct {
 	state, run string
+	config     string
 	auto       bool
 	worker     int
 }
@@ -41,6 +44,7 @@ func Run(args []string, b launch.Build, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.state, "state", "", "state directory")
 	flags.StringVar(&o.run, "run", "", "run-time directory")
+	flags.StringVar(&o.config, "config", "", "config.yaml of the user that skepd works for")
 	flags.BoolVar(&o.auto, "auto", false, "end after ten minutes without a cell and a call")
 	flags.IntVar(&o.worker, "worker-fd", 0, "socket to a worker that was started before")
 	if err := flags.Parse(args); err != nil {
@@ -72,6 +76,9 @@ func Run(args []string, b launch.Build, stderr io.Writer) error {
 	d, err := daemon.Open(ctx, daemon.Config{
 		State: places.State, Run: places.Run, Hidden: places.Dirs(), Driver: driver, Clock: daemon.SystemClock{}, Log: log,
 		Version: b.Version, Commit: b.Commit, Owners: []uint32{uint32(os.Getuid()), 0}, Auto: o.auto,
+		Models: func(record func(context.Context, string, kind.Body) error) daemon.Models {
+			return &models.Gateway{Program: filepath.Join(programs, "skep-model"), Load: configOf(places, o), Record: record, Stderr: os.Stderr}
+		},
 		Orphan: native.EndOrphan, Ceiling: ceilingOf(places.Ceiling),
 		ResolvConf: "/etc/resolv.conf", HostsFile: "/etc/hosts", LockWait: o.lockWait(),
 	})

@@ -1,0 +1,195 @@
+// Package models starts and keeps skep-model for skepd, and gives it the
+// connections of cells.
+//
+// Its laws:
+//   - skep-model starts at the first cell that has a right to a model, and again
+//     after it died, at the next one.
+//   - Keys and scripts are opened here, from the operator's configuration alone,
+//     and cross as descriptors. The configuration is read anew for each cell.
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"skep.dev/skep/internal/budget"
+	"skep.dev/skep/internal/config"
+	"skep.dev/skep/internal/model/control"
+	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/sys"
+)
+
+// ErrNoRole says that the configuration has none of a cell's roles: the cell gets
+// no connection, and its calls are refused.
+var ErrNoRole = errors.New("no target is configured for the model roles of the profile: add targets and roles to config.yaml")
+
+// Gateway is skep-model as skepd sees it.
+type Gateway struct {
+	Program string
+	Load    func() (*config.Config, error)
+	Record  control.Records
+	Stderr  *os.File
+
+	mu     sync.Mutex
+	client *control.Client
+}
+
+// Serve gives one cell's connection to skep-model. conn stays the caller's.
+func (g *Gateway) Serve(ctx context.Context, cell string, m right.Model, conn *os.File) error {
+	c, err := g.Load()
+	if err != nil {
+		return fmt.Errorf("read the configuration of models: %w", err)
+	}
+	var roles []string
+	for _, role := range m.Roles {
+		if _, ok := c.Role(role); ok {
+			roles = append(roles, role)
+		}
+	}
+	if len(roles) == 0 {
+		return ErrNoRole
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	client, err := g.running()
+	if err != nil {
+		return err
+	}
+	known, files, err := translate(c)
+	if err == nil {
+		err = client.Config(ctx, known)
+	}
+	sys.CloseAll(files)
+	if err != nil {
+		return fmt.Errorf("configure skep-model: %w", err)
+	}
+	err = client.AddCell(ctx, control.Cell{
+		ID: cell, Roles: roles, Tokens: amount(m.Tokens), MicroUSD: amount(m.Money),
+	}, conn)
+	if err != nil {
+		return fmt.Errorf("give skep-model the connection of the cell: %w", err)
+	}
+	return nil
+}
+
+// End breaks off the cell's calls and waits until the last is recorded.
+func (g *Gateway) End(ctx context.Context, cell string) error {
+	g.mu.Lock()
+	client := g.client
+	g.mu.Unlock()
+	if client == nil {
+		return nil
+	}
+	select {
+	case <-client.Done():
+		return nil // with it every call has ended
+	default:
+		return client.EndCell(ctx, cell)
+	}
+}
+
+// Close ends skep-model.
+func (g *Gateway) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.client == nil {
+		return nil
+	}
+	err := g.client.Close()
+	g.client = nil
+	return err
+}
+
+// running is a conversation with a skep-model that lives. The caller has the lock.
+func (g *Gateway) running() (*control.Client, error) {
+	if g.client != nil {
+		select {
+		case <-g.client.Done():
+			_ = g.client.Close()
+			g.client = nil
+		default:
+			return g.client, nil
+		}
+	}
+	ours, theirs, err := sys.SeqpacketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	cmd := exec.Command(g.Program)
+	cmd.Dir = "/"
+	cmd.Env = []string{}
+	cmd.Stderr = g.Stderr
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start skep-model: %w", err), ours.Close())
+	}
+	go func() { _ = cmd.Wait() }()
+	g.client = control.NewClient(ours, g.Record)
+	return g.client, nil
+}
+
+// translate opens what the targets need. The caller closes the files.
+func translate(c *config.Config) (control.Config, []*os.File, error) {
+	out := control.Config{Targets: map[string]control.Target{}, Roles: map[string][]string{}}
+	var files []*os.File
+	for _, t := range c.Targets {
+		target, err := translateTarget(t)
+		if err != nil {
+			return out, files, fmt.Errorf("target %s (line %d of %s): %w", t.Name, t.Line, c.File, err)
+		}
+		if target.File != nil {
+			files = append(files, target.File)
+		}
+		out.Targets[t.Name] = target
+	}
+	for _, r := range c.Roles {
+		out.Roles[r.Name] = r.Targets
+	}
+	return out, files, nil
+}
+
+func translateTarget(t config.Target) (out control.Target, err error) {
+	switch t.Kind {
+	case config.Script:
+		out.Script = true
+		out.File, err = os.Open(t.Script)
+		return out, err
+	case config.OpenAI:
+		out.OpenAI = t.URL.String()
+	default:
+		return out, errors.New("neither a script nor an OpenAI-compatible URL")
+	}
+	switch t.Key.Scheme {
+	case "":
+	case "file":
+		out.File, err = os.Open(t.Key.Value)
+	case "env":
+		value, ok := os.LookupEnv(t.Key.Value)
+		if !ok {
+			return out, fmt.Errorf("skepd's own environment has no %s: put the key in a file, `key: file:PATH`", t.Key.Value)
+		}
+		out.File, err = control.KeyFile(value)
+	default:
+		err = fmt.Errorf("a key from %q", t.Key.Scheme)
+	}
+	return out, err
+}
+
+// amount is a limit as skep-model counts it.
+func amount(l right.Limit) int64 {
+	if n, bounded := l.Value(); bounded {
+		return n
+	}
+	return budget.Unlimited
+}
+
+// EndTime bounds what the last settlements of a cell may take.
+const EndTime = 5 * time.Second
