@@ -17,7 +17,7 @@ import (
 func Narrow(base, found *Profile) (*Profile, Faults) {
 	n := narrowing{base: base, found: found}
 	out := &Profile{
-		File: base.File + " narrowed by " + found.File, Dir: base.Dir, lines: maps.Clone(base.lines),
+		File: base.File + " narrowed by " + found.File, Dir: base.Dir, lines: maps.Clone(base.lines), base: base,
 		Paths: n.paths(), Net: n.net(), Resolved: n.resolved(), Model: n.model(), Budget: n.budget(),
 		Home: base.Home, Env: n.env(), Raw: base.Raw && (found.Raw || found.Line("terminal") == 0),
 	}

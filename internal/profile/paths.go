@@ -27,7 +27,7 @@ func (r parser) paths(n *strict.Node) {
 		if !ok {
 			continue
 		}
-		rule := PathRule{Line: item.Line}
+		rule := PathRule{File: r.p.File, Line: item.Line}
 		good := true
 		if v, ok := f["rights"]; ok {
 			word, ok := r.OneOf(v, "rights", "ro", "rw", "none")

@@ -30,11 +30,13 @@ type Profile struct {
 
 	lines  map[string]int // of the top-level keys and the budget's
 	source []string       // the text, for the faults of Narrow
+	base   *Profile       // what Narrow narrowed
 }
 
 // PathRule is one entry of `paths:`.
 type PathRule struct {
 	right.Path
+	File string
 	Line int
 }
 
@@ -56,6 +58,10 @@ type Env struct {
 
 // Line is where a top-level key, or "budget.memory", stands; 0 if absent.
 func (p *Profile) Line(key string) int { return p.lines[key] }
+
+// Base is the profile that this one narrows, or nil. Narrow has compared paths as
+// they are written; pathplan compares again once symlinks are resolved.
+func (p *Profile) Base() *Profile { return p.base }
 
 // PathRights are the path rules as right values, in the order of the file.
 // Symlinks are not resolved yet: pathplan does that, with the lines.

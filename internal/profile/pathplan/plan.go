@@ -67,6 +67,7 @@ func (p *Plan) Writable(name string) bool { return p.At(name)&right.Write != 0 }
 // Make plans, or gives every refusal of L8b with the profile's line.
 func Make(in Input, host Host) (*Plan, strict.Faults) {
 	m := planner{in: in, host: host, plan: &Plan{}, rules: map[string]rule{}}
+	m.dir = m.reals([]string{in.Profile.Dir})[0].real
 	m.own = m.reals(in.Own)
 	m.private = m.privatePaths()
 	var links []Link
@@ -78,6 +79,7 @@ func Make(in Input, host Host) (*Plan, strict.Faults) {
 	}
 	m.hide()
 	m.finish(links)
+	m.narrows()
 	if m.faults != nil {
 		return nil, m.faults.Sort()
 	}
@@ -95,6 +97,7 @@ type planner struct {
 	in      Input
 	host    Host
 	plan    *Plan
+	dir     string          // the profile's directory, resolved
 	rules   map[string]rule // by real path
 	own     []resolved
 	private []resolved // of kind Symlink: a path through one, to be judged but never mounted
@@ -102,7 +105,33 @@ type planner struct {
 }
 
 func (m *planner) refuse(r profile.PathRule, message, fix string) {
-	m.faults = append(m.faults, m.in.Profile.FaultAt(r.Line, path.Base(r.At), message, fix))
+	f := m.in.Profile.FaultAt(r.Line, path.Base(r.At), message, fix)
+	if r.File != f.File { // the rule of a profile that was laid over another
+		f.File, f.Source, f.Text, f.Column = r.File, "", "", 1
+	}
+	m.faults = append(m.faults, f)
+}
+
+// narrows repeats what profile.Narrow did, now that symlinks are resolved: a
+// repository may bring a profile for ./x and a link x that leads to a place
+// which the base protects.
+func (m *planner) narrows() {
+	base := m.in.Profile.Base()
+	if base == nil {
+		return
+	}
+	in := m.in
+	in.Profile = base
+	allowed, faults := Make(in, m.host)
+	if faults != nil {
+		m.faults = append(m.faults, faults...)
+		return
+	}
+	for _, r := range m.plan.Rules {
+		if a := m.plan.At(r.At); a&^allowed.At(r.At) != 0 {
+			m.refuse(r, fmt.Sprintf("%s (%s) is wider than %s allows", r.At, a, base.File), "remove the entry")
+		}
+	}
 }
 
 // reals resolves paths of ours. One that cannot be looked at is kept as it
@@ -187,6 +216,10 @@ func (m *planner) mayGrant(r profile.PathRule, at resolved) bool {
 			return false
 		}
 	}
+	if right.Contains(m.in.Profile.Dir, r.At) && !right.Contains(m.dir, at.real) {
+		m.refuse(r, r.At+" leads out of the profile's directory, to "+at.real, "name "+at.real+" itself if you mean it")
+		return false
+	}
 	if at.kind == Other || at.real == "/" || inKernel(at.real) {
 		m.refuse(r, r.At+through+" is not a plain file or directory of the host", "grant the directories and files by name")
 		return false
@@ -218,7 +251,7 @@ func (m *planner) hide() {
 		if _, named := m.rules[p.real]; named || !granted(p.real) {
 			return
 		}
-		m.rules[p.real] = rule{PathRule: profile.PathRule{Path: right.Path{At: p.real}}, kind: p.kind, own: true}
+		m.rules[p.real] = rule{PathRule: profile.PathRule{Path: right.Path{At: p.real}, File: m.in.Profile.File}, kind: p.kind, own: true}
 		if p.kind == Dir || p.kind == File {
 			m.plan.Hidden = append(m.plan.Hidden, Hidden{p.real, reason})
 		}

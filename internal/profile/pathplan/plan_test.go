@@ -66,6 +66,9 @@ const machine = `
 /home/ada/.local/share/keyrings
 /home/ada/.local/state/skep/keys
 /home/ada/.gitconfig file
+/home/ada/work/hook -> .git/hooks/sub
+/home/ada/work/.git/hooks/sub
+/home/ada/shared -> /opt/tools
 /opt/tools
 /usr/bin/make file
 /usr/lib/x file
@@ -162,11 +165,15 @@ grant ro /home/ada/.ssh/known_hosts
 		{"a single file", `paths: [{path: ~/.gitconfig, rights: rw}]`, `
 grant rw /home/ada/.gitconfig
 `},
-		{"a tree that holds our programs may be writable, its link is followed",
-			`paths: [{path: ~/work, rights: rw}, {path: ~/work/bin, rights: ro}, {path: ~/work/tools, rights: ro}]`, `
+		{"a tree that holds our programs may be writable",
+			`paths: [{path: ~/work, rights: rw}, {path: ~/work/bin, rights: ro}]`, `
 grant rw /home/ada/work
 protect ro /home/ada/work/bin
+`},
+		{"a link elsewhere is followed",
+			`paths: [{path: ~/shared, rights: ro}]`, `
 grant ro /opt/tools
+link /home/ada/shared -> /opt/tools
 `},
 	} {
 		p, faults := plan(t, c.yaml)
@@ -189,6 +196,8 @@ func TestRefused(t *testing.T) {
 		{"{path: ./state/keys, rights: ro}", "Skep's own directory"},
 		{"{path: ./keys, rights: ro}", "is a symlink to /home/ada/.ssh, which is private"},
 		{"{path: ./keys/known_hosts, rights: ro}", "which is private"},
+		{"{path: ./tools, rights: ro}", "leads out of the profile's directory, to /opt/tools"},
+		{"{path: ~/work/tools/x, rights: rw}", "leads out of the profile's directory, to /opt/tools/x"},
 		{"{path: ./bin, rights: rw}", "Skep's programs"},
 		{"{path: ./agent.sock, rights: rw}", "not a plain file or directory"}, // L15
 		{"{path: /loop, rights: ro}", "more than 40 symlinks"},
@@ -326,4 +335,35 @@ func inWritable(mounts []Mount, at string) bool {
 func heldByParent(mounts []Mount, at string) bool {
 	m, ok := innermost(mounts, path.Dir(at))
 	return !ok || !m.Writable || m.Path == path.Dir(at)
+}
+
+// F20: a repository's own profile grants a link to what the base protects.
+func TestNarrowingThroughLinks(t *testing.T) {
+	at := profile.Place{Dir: "/home/ada/work", Home: "/home/ada"}
+	base, err := profile.Shipped(profile.Default, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for entry, want := range map[string]string{
+		"{path: ./hook, rights: rw}":  "/home/ada/work/.git/hooks/sub (rwx) is wider than coding-agent allows",
+		"{path: ./tools, rights: rw}": "leads out of the profile's directory",
+		"{path: ./keys, rights: ro}":  "which is private",
+		"{path: ./src, rights: ro}":   "",
+	} {
+		found, faults := profile.ParseAt(".skep.yaml", at, []byte("paths: ["+entry+"]"))
+		if faults != nil {
+			t.Fatal(faults)
+		}
+		narrowed, faults := profile.Narrow(base, found)
+		if faults != nil {
+			t.Fatal(faults) // as written each is narrower
+		}
+		p, faults := Make(Input{Profile: narrowed, Homes: []string{"/home/ada"}}, newTree(machine))
+		switch got := faults.Error(); {
+		case want == "" && (p == nil || p.Writable("/home/ada/work/src/main.go")):
+			t.Errorf("%s: %s", entry, got)
+		case want != "" && (p != nil || !strings.Contains(got, want) || !strings.HasPrefix(got, ".skep.yaml:1:")):
+			t.Errorf("%s: %q, want %q", entry, got, want)
+		}
+	}
 }
