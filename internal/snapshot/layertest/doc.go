@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"skep.dev/skep/internal/snapshot"
 	"skep.dev/skep/internal/snapshot/layer"
@@ -61,8 +62,9 @@ func Roles(t *testing.T, f func(t *testing.T)) {
 		binary := filepath.Join(dir, "test")
 		copyExecutable(t, binary)
 		name := strings.TrimSuffix(t.Name(), "/ordinary")
-		cmd := exec.Command(binary, "-test.run", "^"+strings.ReplaceAll(name, "/", "$/^")+"$", "-test.v=true")
+		cmd := exec.Command(binary, "-test.run", "^"+strings.ReplaceAll(name, "/", "$/^")+"$", "-test.v=true", "-test.timeout=90s")
 		cmd.Dir = dir
+		cmd.WaitDelay = 5 * time.Second // a helper of its own may outlive it
 		cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Credential: &syscall.Credential{Uid: ordinaryUID, Gid: ordinaryUID},

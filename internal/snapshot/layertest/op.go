@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -60,7 +61,7 @@ func (o Op) do(root string) error {
 	case "remove":
 		return os.Remove(path)
 	case "removeall":
-		return os.RemoveAll(path)
+		return removeAll(path)
 	case "rename":
 		return os.Rename(path, filepath.Join(root, o.To))
 	case "symlink":
@@ -77,6 +78,17 @@ func (o Op) do(root string) error {
 		return notLink(path, func() error { return setXattr(path, o.To) })
 	}
 	return fmt.Errorf("no op %q", o.Kind)
+}
+
+// removeAll is not os.RemoveAll, which opens a FIFO that it may not unlink and
+// then waits for ever.
+func removeAll(path string) error {
+	dir, err := os.OpenFile(filepath.Dir(path), os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return tree.Remove(dir, filepath.Base(path))
 }
 
 func notLink(path string, do func() error) error {
