@@ -62,7 +62,7 @@ paths:
   - {path: ~/.cache/go, rights: ro}
   - {path: ./secret, rights: none}
 net:
-  - {name: proxy.golang.org}
+  - {name: proxy.example.org}
   - {name: "*.Example.org", ports: [443, 8000-8010], transports: [tcp], id: ex}
   - {suffix: "*.deep.example", depth: 2}
   - {name: db.corp.example, ports: [5432], resolve: [10.0.1.50]}

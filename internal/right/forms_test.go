@@ -37,7 +37,7 @@ func TestForms(t *testing.T) {
 	checkForms(t, ParsePath, "rx /usr", "rwx /home/ada/a b", "- /home/ada/.ssh", "r /")
 	checkForms(t, ParseExec, "/usr/bin/make", "/usr/lib/go/bin/*", "/*")
 	checkForms(t, ParseNet,
-		"name=proxy.golang.org ports=443 transports=tcp",
+		"name=proxy.example.org ports=443 transports=tcp",
 		"name=* ports=1-24,26-464,466-586,588-65535 transports=tcp,udp",
 		"suffix=*.example.org depth=2 ports=443,8000-8010 transports=tcp ask=true",
 		"name=api.example.org ports=443 transports=tcp methods=GET,POST paths=/repos/* inner=tls",

@@ -38,7 +38,7 @@ func laterNetKeys() []string {
 	return []string{"ask", "hold", "methods", "paths", "encoded_slash", "correlate"}
 }
 
-const netExample = "- {name: proxy.golang.org}"
+const netExample = "- {name: proxy.example.org}"
 
 // MaxRules bounds a list (B150).
 const MaxRules = 1000
@@ -122,7 +122,7 @@ func dest(r *strict.Report, item *strict.Node, f map[string]*strict.Node) right.
 		key, example string
 		parse        func(string) (right.Dest, error)
 	}{
-		{"name", "proxy.golang.org", right.ParseDestName},
+		{"name", "proxy.example.org", right.ParseDestName},
 		{"suffix", `"*.example.org"`, right.ParseDestSuffix},
 		{"ip", "10.0.1.50", right.ParseDestIP},
 		{"cidr", "10.0.0.0/8", right.ParseDestCIDR},
@@ -148,7 +148,7 @@ func dest(r *strict.Report, item *strict.Node, f map[string]*strict.Node) right.
 		d = parsed
 	}
 	if first == "" {
-		r.Add(item.Pos, "", "a rule names none of name, suffix, ip, cidr", "add one, for example name: proxy.golang.org")
+		r.Add(item.Pos, "", "a rule names none of name, suffix, ip, cidr", "add one, for example name: proxy.example.org")
 	}
 	if v, ok := f["depth"]; ok {
 		depth, ok := r.Count(v, "depth", "1")
