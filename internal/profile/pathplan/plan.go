@@ -174,6 +174,15 @@ func (m *planner) add(r profile.PathRule) []Link {
 		m.refuse(r, err.Error(), "grant a path that can be looked at")
 		return nil
 	}
+	if at.real != r.At && m.takesAway(r) {
+		// A cell may put a directory in the place of the link: what the rule
+		// takes away is taken away under its own name, too.
+		m.rules[r.At] = rule{PathRule: r, kind: Symlink}
+		if m.leadsOut(r, at) {
+			m.plan.Missing = append(m.plan.Missing, r)
+			return nil // there is nothing to protect in the grant, and nothing more to grant
+		}
+	}
 	if r.Access != 0 && !m.mayGrant(r, at) {
 		return nil
 	}
@@ -187,6 +196,20 @@ func (m *planner) add(r profile.PathRule) []Link {
 	r.At = at.real
 	m.rules[at.real] = rule{PathRule: r, kind: at.kind}
 	return at.links
+}
+
+// takesAway tells whether a rule, as written, only narrows another.
+func (m *planner) takesAway(r profile.PathRule) bool {
+	others := slices.DeleteFunc(right.Paths(m.in.Profile.PathRights()), func(p right.Path) bool { return p.At == r.At })
+	wider, found := others.Rule(r.At)
+	return found && wider.Access != r.Access && r.Access&^wider.Access == 0
+}
+
+// leadsOut tells whether a path in the profile's directory ends outside of it.
+// Whoever fills the directory also makes its links, so that such a path is not
+// what the profile's author named.
+func (m *planner) leadsOut(r profile.PathRule, at resolved) bool {
+	return right.Contains(m.in.Profile.Dir, r.At) && !right.Contains(m.dir, at.real)
 }
 
 // mayGrant is the list of what is refused (L8b, L15).
@@ -216,7 +239,7 @@ func (m *planner) mayGrant(r profile.PathRule, at resolved) bool {
 			return false
 		}
 	}
-	if right.Contains(m.in.Profile.Dir, r.At) && !right.Contains(m.dir, at.real) {
+	if m.leadsOut(r, at) {
 		m.refuse(r, r.At+" leads out of the profile's directory, to "+at.real, "name "+at.real+" itself if you mean it")
 		return false
 	}

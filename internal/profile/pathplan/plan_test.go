@@ -196,7 +196,7 @@ func TestRefused(t *testing.T) {
 		{"{path: ./state/keys, rights: ro}", "Skep's own directory"},
 		{"{path: ./keys, rights: ro}", "is a symlink to /home/ada/.ssh, which is private"},
 		{"{path: ./keys/known_hosts, rights: ro}", "which is private"},
-		{"{path: ./tools, rights: ro}", "leads out of the profile's directory, to /opt/tools"},
+		{"{path: ./tools, rights: rw}", "leads out of the profile's directory, to /opt/tools"},
 		{"{path: ~/work/tools/x, rights: rw}", "leads out of the profile's directory, to /opt/tools/x"},
 		{"{path: ./bin, rights: rw}", "Skep's programs"},
 		{"{path: ./agent.sock, rights: rw}", "not a plain file or directory"}, // L15
@@ -347,7 +347,8 @@ func TestNarrowingThroughLinks(t *testing.T) {
 	for entry, want := range map[string]string{
 		"{path: ./hook, rights: rw}":  "/home/ada/work/.git/hooks/sub (rwx) is wider than coding-agent allows",
 		"{path: ./tools, rights: rw}": "leads out of the profile's directory",
-		"{path: ./keys, rights: ro}":  "which is private",
+		"{path: ./keys, rights: rw}":  "which is private",
+		"{path: ./keys, rights: ro}":  "", // takes away a link, and grants nothing
 		"{path: ./src, rights: ro}":   "",
 	} {
 		found, faults := profile.ParseAt(".skep.yaml", at, []byte("paths: ["+entry+"]"))
@@ -359,11 +360,41 @@ func TestNarrowingThroughLinks(t *testing.T) {
 			t.Fatal(faults) // as written each is narrower
 		}
 		p, faults := Make(Input{Profile: narrowed, Homes: []string{"/home/ada"}}, newTree(machine))
+		name := strings.TrimSuffix(strings.TrimPrefix(entry, "{path: ."), ", rights: ro}")
 		switch got := faults.Error(); {
-		case want == "" && (p == nil || p.Writable("/home/ada/work/src/main.go")):
+		case want == "" && (p == nil || p.Writable("/home/ada/work"+name+"/x") || p.At("/home/ada/.ssh") != 0):
 			t.Errorf("%s: %s", entry, got)
 		case want != "" && (p != nil || !strings.Contains(got, want) || !strings.HasPrefix(got, ".skep.yaml:1:")):
 			t.Errorf("%s: %q, want %q", entry, got, want)
+		}
+	}
+}
+
+// A repository whose .git is a link: inside the tree what it leads to is
+// protected; outside nothing is granted. Either way nothing that a cell puts in
+// the link's place is applied.
+func TestProtectedPathThroughLink(t *testing.T) {
+	at := profile.Place{Dir: "/home/ada/work", Home: "/home/ada"}
+	for target, want := range map[string]string{
+		"real":       "grant rw /home/ada/work\npoint rw /home/ada/work/real\nprotect ro /home/ada/work/real/hooks\n",
+		"../modules": "grant rw /home/ada/work\n",
+	} {
+		host := newTree("/home/ada/work/real/hooks\n/home/ada/modules/hooks\n/home/ada/work/.git -> " + target)
+		p, faults := profile.ParseAt("p.yaml", at, []byte("paths: [{path: ., rights: rw}, {path: ./.git/hooks, rights: ro}]"))
+		if faults != nil {
+			t.Fatal(faults)
+		}
+		got, faults := Make(Input{Profile: p, Homes: []string{"/home/ada"}}, host)
+		if faults != nil {
+			t.Fatal(faults)
+		}
+		if text(got) != want {
+			t.Errorf("%s:\n%s", target, text(got))
+		}
+		for _, name := range []string{"/home/ada/work/.git/hooks/x", "/home/ada/work/real/hooks/x"} {
+			if got.Writable(name) && !(target == "../modules" && strings.Contains(name, "real")) {
+				t.Errorf("%s: %s is writable", target, name)
+			}
 		}
 	}
 }
