@@ -61,6 +61,9 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 	if !slices.Contains([]string{"shipped", "prompt", "flag", "before"}, q.ConfirmedHow) {
 		return nil, invalid(fmt.Errorf("confirmed_how is %q: shipped, prompt, flag or before", q.ConfirmedHow))
 	}
+	if q.ConfirmedHow == "shipped" && !isShipped(q) {
+		return nil, invalid(fmt.Errorf("%s is no profile that Skep ships: it has to be confirmed", q.ProfileName))
+	}
 	for name := range q.Env {
 		if !slices.Contains(a.profile.Env.Pass, name) {
 			return nil, invalid(fmt.Errorf("environment variable %q is not in env.pass of %s", name, a.profile.File))
@@ -81,6 +84,13 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 	}
 	a.dir = a.workingDir()
 	return a, nil
+}
+
+// isShipped tells whether the profile is one of ours, to the letter. A narrowing
+// file beside it only takes away.
+func isShipped(q *skepv1.RunRequest) bool {
+	source, err := profile.ShippedSource(q.ProfileName)
+	return err == nil && string(source) == string(q.Profile)
 }
 
 // effective reads the profile, again and strictly: what the client made of it is

@@ -101,14 +101,10 @@ func declared(a *application, r cells.Record) *kind.CellDeclared {
 		digest.Write([]byte(arg))
 		digest.Write([]byte{0})
 	}
-	how := a.request.ConfirmedHow
-	if source, err := profile.ShippedSource(a.request.ProfileName); err == nil && string(source) == string(a.request.Profile) {
-		how = "shipped"
-	}
 	return &kind.CellDeclared{
 		Name: r.Name, Program: kind.Bytes(r.Argv[0]), Args: len(r.Argv) - 1, ArgsDigest: hex.EncodeToString(digest.Sum(nil)),
 		Profile: kind.Bytes(r.ProfileName), ProfileDigest: r.ProfileDigest, Rights: rightTexts(a),
-		ConfirmedBy: fmt.Sprintf("uid:%d", a.uid), ConfirmedHow: how,
+		ConfirmedBy: fmt.Sprintf("uid:%d", a.uid), ConfirmedHow: a.request.ConfirmedHow,
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"skep.dev/skep/internal/place"
@@ -110,4 +112,35 @@ func (d *started) wait(ctx context.Context, p place.Places) error {
 			return errors.Join(fmt.Errorf("skepd does not answer on %s; its log is %s", APISocket(p), d.log), ctx.Err())
 		}
 	}
+}
+
+// Foreground runs a daemon on this terminal until it is interrupted.
+func Foreground(ctx context.Context, c Config) error {
+	if answers(c.Places) {
+		return fmt.Errorf("a skepd answers on %s already: it ends after ten idle minutes", APISocket(c.Places))
+	}
+	account, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	cmd, err := c.command(account, os.Stderr)
+	if err != nil {
+		return fmt.Errorf("start skepd: %w", err)
+	}
+	// Ctrl-C reaches skepd as it does us; it ends its cells, then itself.
+	cmd.SysProcAttr.Setsid = false
+	interrupted, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start skepd: %w", err)
+	}
+	sys.CloseAll(cmd.ExtraFiles)
+	go func() {
+		<-interrupted.Done()
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+	}()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("skepd ended: %w", err)
+	}
+	return nil
 }

@@ -34,24 +34,12 @@ func (c Config) start(a *account) (*started, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(filepath.Join(c.Programs, "skepd"), "--auto", "--state", c.Places.State, "--run", c.Places.Run)
-	if c.Places.Config != "" {
-		cmd.Args = append(cmd.Args, "--config", c.Places.Config)
+	cmd, err := c.command(a, log)
+	if err != nil {
+		return nil, err
 	}
-	cmd.Dir = "/"
-	cmd.Env = environment()
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if a != nil {
-		conn, err := c.startWorker(a, log)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = conn.Close() }()
-		cmd.Args = append(cmd.Args, "--worker-fd", "3")
-		cmd.ExtraFiles = []*os.File{conn}
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: []uint32{}}
-	}
+	cmd.Args = append(cmd.Args, "--auto")
+	defer sys.CloseAll(cmd.ExtraFiles)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -65,6 +53,29 @@ func (c Config) start(a *account) (*started, error) {
 		close(s.ended)
 	}()
 	return s, nil
+}
+
+// command is skepd, ready to be started. Its extra files are the caller's to close.
+func (c Config) command(a *account, log *os.File) (*exec.Cmd, error) {
+	cmd := exec.Command(filepath.Join(c.Programs, "skepd"), "--state", c.Places.State, "--run", c.Places.Run)
+	if c.Places.Config != "" {
+		cmd.Args = append(cmd.Args, "--config", c.Places.Config)
+	}
+	cmd.Dir = "/"
+	cmd.Env = environment()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if a == nil {
+		return cmd, nil
+	}
+	conn, err := c.startWorker(a, log)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Args = append(cmd.Args, "--worker-fd", "3")
+	cmd.ExtraFiles = []*os.File{conn}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: []uint32{}}
+	return cmd, nil
 }
 
 // startWorker starts the capable worker and returns skepd's end of the socket

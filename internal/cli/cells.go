@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/terminal"
+	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/launch"
+	"skep.dev/skep/internal/sys"
+)
+
+func (a *App) psCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use: "ps", Short: "List cells", Args: exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.ps(c.Context(), all) },
+	}
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	return c
+}
+
+func (a *App) ps(ctx context.Context, all bool) error {
+	d, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := d.List(ctx, connect.NewRequest(&skepv1.ListRequest{All: all}))
+	if err != nil {
+		return err
+	}
+	if a.json {
+		for _, c := range r.Msg.Cells {
+			if err := a.printJSON(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "CELL\tNAME\tSTATE\tSTARTED\tENDED BY\tREFUSED\tPROGRAM")
+	for _, c := range r.Msg.Cells {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Id, dash(c.Name), stateWord(c.State), clockText(c.Created),
+			dash(endText(c)), c.CrossingsRefused, escape.Line(strings.Join(c.Argv, " ")))
+	}
+	return w.Flush()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// endText says why a cell ended, and with what status.
+func endText(c *skepv1.Cell) string {
+	if !ended(c) {
+		return ""
+	}
+	if c.Cause == "exit" {
+		return fmt.Sprintf("exit %d", c.ExitCode)
+	}
+	cause, _, _ := strings.Cut(c.Cause, ": ")
+	if cause == "budget" {
+		cause = c.Cause
+	}
+	return escape.Line(cause)
+}
+
+func stateWord(s skepv1.CellState) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "CELL_STATE_"))
+}
+
+// clockText is a time of the API in the user's zone.
+func clockText(t string) string {
+	at, err := time.Parse(time.RFC3339Nano, t)
+	if err != nil {
+		return "-"
+	}
+	return at.Local().Format("2006-01-02 15:04:05")
+}
+
+func (a *App) logsCommand() *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use: "logs CELL", Short: "Show what a cell's agent wrote", Args: exactly(1),
+		RunE: func(c *cobra.Command, args []string) error { return a.logs(c.Context(), args[0], follow) },
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more until the cell ends")
+	return c
+}
+
+// logs escapes what a terminal of ours shows; a pipe gets the bytes.
+func (a *App) logs(ctx context.Context, ref string, follow bool) error {
+	d, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	stream, err := d.Logs(ctx, connect.NewRequest(&skepv1.LogsRequest{Cell: ref, Follow: follow}))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	safe := escape.NewWriter(a.Out)
+	shown := terminal.IsTerminal(a.Out)
+	for stream.Receive() {
+		m := stream.Msg()
+		switch {
+		case a.json:
+			err = a.printJSON(m)
+		case shown:
+			_, err = safe.Write(cut(m))
+		default:
+			_, err = a.Out.Write(cut(m))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if shown {
+		if err := safe.Flush(); err != nil {
+			return err
+		}
+	}
+	return stream.Err()
+}
+
+// cut is a chunk with a mark where bytes were dropped before it.
+func cut(m *skepv1.LogChunk) []byte {
+	if m.Dropped == 0 {
+		return m.Data
+	}
+	return append(fmt.Appendf(nil, "\n[skep: %s dropped here]\n", count(m.Dropped, "byte")), m.Data...)
+}
+
+func (a *App) attachCommand() *cobra.Command {
+	var raw bool
+	c := &cobra.Command{
+		Use: "attach CELL", Short: "Connect this terminal to a running cell; ctrl-p ctrl-q leaves it", Args: exactly(1),
+		RunE: func(c *cobra.Command, args []string) error { return a.attach(c.Context(), args[0], raw) },
+	}
+	c.Flags().BoolVar(&raw, "raw", false, "pass clipboard, title and report sequences of the agent on")
+	return c
+}
+
+func (a *App) attach(ctx context.Context, ref string, raw bool) error {
+	d, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := sys.StreamPair()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ours.Close() }()
+	var b bundle
+	b.add(roleStdio, "", theirs)
+	ticket, err := handover.Offer(launch.HandoverSocket(d.places), b.roles, b.files)
+	b.close()
+	if err != nil {
+		return err
+	}
+	if _, err := d.Attach(ctx, connect.NewRequest(&skepv1.AttachRequest{Cell: ref, Ticket: ticket})); err != nil {
+		return err
+	}
+	console := terminal.Console{In: a.In, Out: a.Out, Err: a.Err, Raw: raw}
+	if terminal.IsTerminal(a.In) && terminal.IsTerminal(a.Out) {
+		console.Terminal = a.In
+	}
+	detached, err := terminal.Session(ctx, ours, console)
+	if detached {
+		fmt.Fprintln(os.Stderr, "\r\nskep: detached")
+	}
+	return err
+}
+
+func (a *App) stopCommand() *cobra.Command {
+	var grace time.Duration
+	c := &cobra.Command{
+		Use: "stop CELL", Short: "End a cell", Args: exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if grace < time.Millisecond {
+				return usage("--grace %s: at least 1ms", grace)
+			}
+			d, err := a.daemon(c.Context())
+			if err != nil {
+				return err
+			}
+			r, err := d.Stop(c.Context(), connect.NewRequest(&skepv1.StopRequest{Cell: args[0], GraceMs: grace.Milliseconds()}))
+			if err != nil {
+				return err
+			}
+			return a.told(r.Msg, "is "+stateWord(r.Msg.State))
+		},
+	}
+	c.Flags().DurationVar(&grace, "grace", 10*time.Second, "time between asking the agent and ending it")
+	return c
+}
+
+// told prints a cell, or one line about it.
+func (a *App) told(c *skepv1.Cell, what string) error {
+	if a.json {
+		return a.printJSON(c)
+	}
+	_, err := fmt.Fprintf(a.Out, "cell %s %s\n", c.Id, what)
+	return err
+}
+
+func (a *App) dropCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "drop CELL", Short: "Throw away what a cell changed", Args: exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.recover(); err != nil {
+				return err
+			}
+			d, err := a.daemon(c.Context())
+			if err != nil {
+				return err
+			}
+			r, err := d.Drop(c.Context(), connect.NewRequest(&skepv1.DropRequest{Cell: args[0]}))
+			if err != nil {
+				return err
+			}
+			return a.told(r.Msg, "dropped")
+		},
+	}
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+
+	"skep.dev/skep/api/skep/v1/skepv1connect"
+	"skep.dev/skep/client"
+	"skep.dev/skep/internal/launch"
+	"skep.dev/skep/internal/place"
+	"skep.dev/skep/internal/snapshot/merge"
+)
+
+// home is the user's, from the user database: a variable could be a cell's idea.
+func home() string {
+	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil && filepath.IsAbs(u.HomeDir) {
+		return u.HomeDir
+	}
+	dir, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+// places are where the daemon of this user is. Root's works as the system user.
+func (a *App) places() (place.Places, error) {
+	in := place.Input{StateFlag: a.state, RunFlag: a.run, UID: os.Getuid(), Home: home(), Getenv: a.Getenv}
+	if in.UID == 0 {
+		in.Packaged = true
+		in.Getenv = func(name string) string {
+			if name == "XDG_RUNTIME_DIR" || name == "XDG_STATE_HOME" {
+				return "" // root's own, closed to the system user
+			}
+			return a.Getenv(name)
+		}
+	}
+	return place.Find(in)
+}
+
+// own is the user's own state directory: confirmations, and the journals of
+// merges. Root's is not the daemon's.
+func (a *App) own() (string, error) {
+	in := place.Input{StateFlag: a.state, UID: os.Getuid(), Home: home(), Getenv: a.Getenv}
+	if in.UID == 0 {
+		in.StateFlag = ""
+		in.Getenv = func(name string) string {
+			if name == "SKEP_STATE" {
+				return ""
+			}
+			return a.Getenv(name)
+		}
+	}
+	p, err := place.Find(in)
+	if err != nil {
+		return "", err
+	}
+	if err := place.Private(p.State, in.UID); err != nil {
+		return "", err
+	}
+	return p.State, nil
+}
+
+// daemon is a connection to skepd, which is started if none answers.
+type daemon struct {
+	skepv1connect.SkepClient
+	places place.Places
+}
+
+func (a *App) daemon(ctx context.Context) (*daemon, error) {
+	p, err := a.places()
+	if err != nil {
+		return nil, err
+	}
+	programs, err := launch.Programs()
+	if err != nil {
+		return nil, err
+	}
+	if err := launch.Ensure(ctx, launch.Config{Places: p, Programs: programs, UID: os.Getuid()}); err != nil {
+		return nil, err
+	}
+	return &daemon{SkepClient: client.New(launch.APISocket(p)), places: p}, nil
+}
+
+// recover finishes or undoes a merge of this user's that was interrupted, before
+// anything looks at the tree (S4).
+func (a *App) recover() error {
+	own, err := a.own()
+	if err != nil {
+		return err
+	}
+	done, err := merge.Recover(own)
+	for _, r := range done {
+		word := "undid"
+		if r.Finished {
+			word = "finished"
+		}
+		fmt.Fprintf(a.Err, "skep: %s an interrupted merge of %.12s\n", word, r.Hash)
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/escape"
+)
+
+// ended tells how a cell ended: in the result file, on stderr, by the status (L19).
+func (s *session) ended(c *skepv1.Cell) error {
+	if s.flags.result != "" {
+		if err := writeResult(s.flags.result, c); err != nil {
+			return err
+		}
+	}
+	if c.State == skepv1.CellState_CELL_STATE_FAILED {
+		return fmt.Errorf("the cell did not start: %s (skep why %s)", escape.Line(strings.TrimPrefix(c.Cause, "failed: ")), c.Id)
+	}
+	if c.Error != "" && !strings.HasPrefix(c.Cause, "budget") {
+		fmt.Fprintln(s.app.Err, "skep:", escape.Line(c.Error))
+	}
+	if !s.app.quiet {
+		for _, line := range footer(c) {
+			fmt.Fprintln(s.app.Err, line)
+		}
+	}
+	if c.ExitCode != 0 {
+		return &statusError{code: int(c.ExitCode)}
+	}
+	return nil
+}
+
+// footer is what L19b puts on stderr.
+func footer(c *skepv1.Cell) []string {
+	what := fmt.Sprintf("exit %d", c.ExitCode)
+	if c.Cause != "exit" {
+		what = escape.Line(c.Cause) + ", " + what
+	}
+	lines := []string{fmt.Sprintf("cell %s stopped: %s, %s", c.Id, what, duration(c.Started, c.Stopped))}
+	if writable(c) {
+		lines = append(lines, "what it changed: skep diff "+c.Id)
+	}
+	if n := c.CrossingsRefused; n > 0 {
+		lines = append(lines, fmt.Sprintf("%s refused: skep ledger show %s --decision deny", count(n, "crossing"), c.Id))
+	}
+	return lines
+}
+
+func writable(c *skepv1.Cell) bool {
+	for _, g := range c.Grants {
+		if g.Writable {
+			return true
+		}
+	}
+	return false
+}
+
+func count(n int64, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// duration is between two times of the API, for a person.
+func duration(from, to string) string {
+	a, err1 := time.Parse(time.RFC3339Nano, from)
+	b, err2 := time.Parse(time.RFC3339Nano, to)
+	if err1 != nil || err2 != nil {
+		return "0 s"
+	}
+	d := b.Sub(a)
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	default:
+		return d.Round(time.Second).String()
+	}
+}
+
+// writeResult replaces the result file as a whole.
+func writeResult(file string, c *skepv1.Cell) error {
+	raw, err := oneLine(c)
+	if err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(file), ".skep-result-")
+	if err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	_, err = temporary.Write(append(raw, '\n'))
+	if err == nil {
+		err = temporary.Close()
+	}
+	if err == nil {
+		err = os.Rename(temporary.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(temporary.Name())
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// oneLine is a message as JSON with every field, in a stable form.
+func oneLine(m proto.Message) ([]byte, error) {
+	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return compact(raw)
+}
+
+func (a *App) printJSON(m proto.Message) error {
+	raw, err := oneLine(m)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.Out, "%s\n", raw)
+	return err
+}

@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/terminal"
+	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/ledger/entry"
+	"skep.dev/skep/internal/ledger/seal"
+	"skep.dev/skep/internal/ledger/story"
+	"skep.dev/skep/internal/ledger/verify"
+)
+
+func (a *App) ledgerCommand() *cobra.Command {
+	c := &cobra.Command{Use: "ledger", Short: "The record", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c.AddCommand(a.ledgerShow(), a.ledgerVerify(), a.ledgerKey())
+	return c
+}
+
+func (a *App) ledgerShow() *cobra.Command {
+	var q skepv1.LedgerReadRequest
+	c := &cobra.Command{
+		Use: "show [CELL]", Short: "Tell what was recorded, one line an event", Args: between(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				q.Cell = args[0]
+			}
+			return a.show(c.Context(), &q)
+		},
+	}
+	f := c.Flags()
+	f.BoolVarP(&q.Follow, "follow", "f", false, "wait for more")
+	f.StringSliceVar(&q.Kinds, "kind", nil, "only these kinds, such as flow.denied")
+	f.StringVar(&q.Decision, "decision", "", "only allow, deny or ask")
+	f.StringVar(&q.Since, "since", "", "not before this time (2006-01-02T15:04:05Z)")
+	f.StringVar(&q.Until, "until", "", "before this time")
+	return c
+}
+
+func (a *App) show(ctx context.Context, q *skepv1.LedgerReadRequest) error {
+	d, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	stream, err := d.LedgerRead(ctx, connect.NewRequest(q))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	teller := story.Teller{Colour: a.colour(), Zone: time.Local, Cell: q.Cell == ""}
+	for stream.Receive() {
+		raw := stream.Msg().Json
+		if a.json {
+			fmt.Fprintf(a.Out, "%s\n", raw)
+			continue
+		}
+		e, err := entry.Parse(raw)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Out, teller.Line(&e))
+	}
+	return stream.Err()
+}
+
+// colour is for a terminal that has some, and a user who did not say no.
+func (a *App) colour() bool {
+	term := a.Getenv("TERM")
+	return terminal.IsTerminal(a.Out) && a.Getenv("NO_COLOR") == "" && term != "" && term != "dumb"
+}
+
+func (a *App) ledgerVerify() *cobra.Command {
+	var since, key string
+	c := &cobra.Command{
+		Use: "verify", Short: "Prove the record: needs no daemon and no private key", Args: exactly(0),
+		RunE: func(*cobra.Command, []string) error { return a.verify(since, key) },
+	}
+	c.Flags().StringVar(&since, "since", "", "a checkpoint that was kept elsewhere (default: the last one that skep saw)")
+	c.Flags().StringVar(&key, "key", "", "file with the public key (default: the one beside the ledger, which proves less)")
+	return c
+}
+
+// verify keeps the last good checkpoint in the user's own directory, so that a
+// record which was rolled back as a whole is found (D8).
+func (a *App) verify(since, keyFile string) error {
+	p, err := a.places()
+	if err != nil {
+		return err
+	}
+	var o verify.Options
+	if keyFile != "" {
+		text, err := os.ReadFile(keyFile)
+		if err == nil {
+			o.Key, err = seal.ParsePublic(text)
+		}
+		if err != nil {
+			return fmt.Errorf("read the public key: %w", err)
+		}
+	}
+	kept := ""
+	if own, err := a.own(); err == nil {
+		kept = filepath.Join(own, "checkpoint")
+	}
+	if since == "" && kept != "" {
+		if raw, err := os.ReadFile(kept); err == nil {
+			since = string(raw)
+		}
+	}
+	if since != "" {
+		checkpoint, err := verify.ParseCheckpoint(since)
+		if err != nil {
+			return usage("--since: %w", err)
+		}
+		o.Since = &checkpoint
+	}
+	r, err := verify.Ledger(filepath.Join(p.State, "ledger"), o)
+	if err != nil {
+		return &statusError{int(verify.CannotRead), err}
+	}
+	if r.Checkpoint != (verify.Checkpoint{}) && r.Fault == nil && kept != "" {
+		if err := os.WriteFile(kept, []byte(r.Checkpoint.String()), 0o600); err != nil {
+			fmt.Fprintln(a.Err, "skep: the checkpoint was not kept:", err)
+		}
+	}
+	if err := a.printReport(r); err != nil {
+		return err
+	}
+	if r.Status != verify.Valid {
+		return &statusError{code: int(r.Status)}
+	}
+	return nil
+}
+
+func (a *App) printReport(r verify.Report) error {
+	if !a.json {
+		_, err := fmt.Fprintln(a.Out, r.String())
+		return err
+	}
+	out := map[string]any{
+		"status": r.Status.String(), "exit": int(r.Status), "entries": r.Entries, "cells": r.Cells, "seals": r.Seals,
+		"unsigned": r.Unsigned, "live": r.Live, "checkpoint": r.Checkpoint.String(),
+	}
+	if f := r.Fault; f != nil {
+		out["fault"] = map[string]any{"cell": f.Cell, "seq": f.Seq, "seal": f.Seal, "detail": f.Detail}
+	}
+	return a.printValue(out)
+}
+
+func (a *App) ledgerKey() *cobra.Command {
+	return &cobra.Command{
+		Use: "key", Short: "Print the public half of the record's key", Args: exactly(0),
+		RunE: func(*cobra.Command, []string) error {
+			p, err := a.places()
+			if err != nil {
+				return err
+			}
+			k, err := seal.LoadPublic(filepath.Join(p.State, "keys"))
+			if errors.Is(err, os.ErrNotExist) {
+				return errors.New("there is no key yet: the first start of skepd makes it")
+			}
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printValue(map[string]string{"id": k.ID(), "key": k.Text()})
+			}
+			_, err = fmt.Fprint(a.Out, k.Text())
+			return err
+		},
+	}
+}
+
+func (a *App) whyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "why CELL [EVENT | HOST]", Short: "Say why something was refused or allowed, and what would allow it", Args: between(1, 2),
+		RunE: func(c *cobra.Command, args []string) error { return a.why(c.Context(), args) },
+	}
+}
+
+func (a *App) why(ctx context.Context, args []string) error {
+	d, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	q := &skepv1.ExplainRequest{Cell: args[0]}
+	if len(args) == 1 {
+		// Without an event: why the cell ended.
+		return a.whyEnded(ctx, d, args[0])
+	}
+	if digits(args[1]) {
+		q.Event = args[1]
+	} else {
+		q.Host = args[1]
+	}
+	r, err := d.Explain(ctx, connect.NewRequest(q))
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printValue(map[string]any{
+			"what": r.Msg.What, "why": r.Msg.Why, "rule": r.Msg.Rule, "allow_with": r.Msg.AllowWith, "entry": json.RawMessage(r.Msg.Json),
+		})
+	}
+	for _, l := range []struct{ head, text string }{
+		{"what", r.Msg.What}, {"why", r.Msg.Why}, {"rule", r.Msg.Rule}, {"to allow it", r.Msg.AllowWith},
+	} {
+		if l.text != "" {
+			fmt.Fprintf(a.Out, "%-12s %s\n", l.head, escape.Line(l.text))
+		}
+	}
+	return nil
+}
+
+// whyEnded tells the cause of a cell's end.
+func (a *App) whyEnded(ctx context.Context, d *daemon, ref string) error {
+	r, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: ref}))
+	if err != nil {
+		return err
+	}
+	c := r.Msg
+	if a.json {
+		return a.printJSON(c)
+	}
+	if !ended(c) {
+		_, err = fmt.Fprintf(a.Out, "cell %s is %s\n", c.Id, stateWord(c.State))
+		return err
+	}
+	_, err = fmt.Fprintf(a.Out, "cell %s: %s, exit %d\n", c.Id, escape.Line(c.Cause), c.ExitCode)
+	if c.Error != "" && err == nil {
+		_, err = fmt.Fprintln(a.Out, escape.Line(c.Error))
+	}
+	return err
+}
+
+func digits(s string) bool {
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/merge"
+)
+
+func (a *App) mergeCommand() *cobra.Command {
+	var active []string
+	var undo string
+	c := &cobra.Command{
+		Use: "merge CELL HASH | merge --undo HASH", Short: "Apply exactly the difference whose hash was read",
+		Args: func(c *cobra.Command, args []string) error {
+			if undo != "" {
+				return between(0, 0)(c, args)
+			}
+			return between(2, 2)(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if undo != "" {
+				return a.undo(c.Context(), undo)
+			}
+			return a.merge(c.Context(), args[0], args[1], active)
+		},
+	}
+	c.Flags().StringSliceVar(&active, "with-active", nil, "also these paths, which make programs of the host run something")
+	c.Flags().StringVar(&undo, "undo", "", "take the merge with this hash back (30 days)")
+	return c
+}
+
+// undo is the user's own: journal and old files are in the user's state.
+func (a *App) undo(ctx context.Context, hash string) error {
+	own, err := a.own()
+	if err != nil {
+		return err
+	}
+	if err := merge.Undo(ctx, own, hash); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.Out, "the merge of %.12s is undone\n", hash)
+	return err
+}
+
+// merge plans with skepd, writes with the user's own rights, then has it recorded.
+func (a *App) merge(ctx context.Context, ref, hash string, active []string) error {
+	if err := a.recover(); err != nil {
+		return err
+	}
+	own, err := a.own()
+	if err != nil {
+		return err
+	}
+	d, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	c, roots, ticket, err := a.offerRoots(ctx, d, ref)
+	if err != nil {
+		return err
+	}
+	r := &received{roots: roots}
+	defer r.close()
+	stream, err := d.MergePlan(ctx, connect.NewRequest(&skepv1.MergePlanRequest{Cell: c.Id, Hash: hash, Ticket: ticket, WithActive: active}))
+	if err != nil {
+		return err
+	}
+	if err := a.receive(d, c, stream, r); err != nil {
+		return err
+	}
+	if r.layer == nil {
+		return a.moved(ctx, c, r, hash)
+	}
+	result, err := a.apply(ctx, own, r, active)
+	if err != nil {
+		return a.aborted(ctx, d, c, r, err)
+	}
+	return a.committed(ctx, d, c, result)
+}
+
+// moved shows the difference as it is now.
+func (a *App) moved(ctx context.Context, c *skepv1.Cell, r *received, hash string) error {
+	if err := a.printDifference(ctx, c, r, diffFlags{stat: true}); err != nil {
+		return err
+	}
+	return fmt.Errorf("nothing was merged: the difference is not the one that you read (%.12s), see above", hash)
+}
+
+// apply writes to the tree.
+func (a *App) apply(ctx context.Context, own string, r *received, active []string) (merge.Result, error) {
+	refused := map[string]bool{}
+	for i := range r.Entries {
+		if r.Entries[i].Refused != "" {
+			refused[r.FullPath(&r.Entries[i])] = true
+		}
+	}
+	request := merge.Request{
+		Layer: r.layer, Hash: r.Hash, WithActive: active, StateDir: own,
+		// skepd has judged by the profile of the run; what is new is another hash.
+		Judge: func(grant int, path string) bool {
+			return !refused[r.FullPath(&snapshot.Entry{Grant: grant, Path: path})]
+		},
+	}
+	for i, f := range r.roots.files {
+		dir, err := os.Open(r.roots.roles[i].Path)
+		if err != nil {
+			return merge.Result{}, fmt.Errorf("open %s to write: %w", r.roots.roles[i].Path, err)
+		}
+		defer func() { _ = dir.Close() }()
+		if err := sameObject(dir, f); err != nil {
+			return merge.Result{}, err
+		}
+		request.Roots = append(request.Roots, merge.Root{Path: r.roots.roles[i].Path, Dir: dir})
+	}
+	return merge.Apply(ctx, request)
+}
+
+// sameObject makes sure that what is written is what was compared.
+func sameObject(a, b *os.File) error {
+	x, err := a.Stat()
+	if err != nil {
+		return err
+	}
+	y, err := b.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(x, y) {
+		return fmt.Errorf("%s was replaced meanwhile; nothing was merged", a.Name())
+	}
+	return nil
+}
+
+// aborted has it recorded that nothing was changed.
+func (a *App) aborted(ctx context.Context, d *daemon, c *skepv1.Cell, r *received, why error) error {
+	_, err := d.MergeAbort(context.WithoutCancel(ctx), connect.NewRequest(&skepv1.MergeAbortRequest{Cell: c.Id, Hash: r.Hash, Reason: why.Error()}))
+	return fmt.Errorf("nothing was merged: %w", errors.Join(why, err))
+}
+
+// committed has every path recorded, and tells what was done.
+func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result merge.Result) error {
+	q := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: result.Hash}
+	for _, p := range result.Merged {
+		q.Paths = append(q.Paths, []byte(p.Path))
+	}
+	r, err := d.MergeCommit(context.WithoutCancel(ctx), connect.NewRequest(q))
+	if err != nil {
+		return fmt.Errorf("the tree is merged, but skepd could not record it: %w", err)
+	}
+	if a.json {
+		return a.printJSON(r.Msg)
+	}
+	for _, p := range result.LeftOut {
+		fmt.Fprintf(a.Out, "left out: %s (%s)\n", escape.Line(p.Path), escape.Line(p.Reason))
+	}
+	_, err = fmt.Fprintf(a.Out, "%s merged; skep merge --undo %.12s takes it back\n", count(int64(len(result.Merged)), "path"), result.Hash)
+	return err
+}
+

@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/terminal"
+	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/launch"
+	"skep.dev/skep/internal/profile"
+	"skep.dev/skep/internal/sys"
+)
+
+// runFlags are those of `skep run`.
+type runFlags struct {
+	profile, name, result string
+	yes, detach           bool
+}
+
+func (a *App) runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run [flags] -- PROGRAM [ARGUMENTS]",
+		Short: "Run a program in a cell",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("usage: skep run [flags] -- PROGRAM [ARGUMENTS]")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			err := a.runCell(c.Context(), &f, args)
+			var status *statusError
+			if err != nil && !errors.As(err, &status) {
+				return &statusError{statusFailed, err}
+			}
+			return err
+		},
+	}
+	fl := c.Flags()
+	fl.SetInterspersed(false)
+	fl.StringVar(&f.profile, "profile", "", "profile: a file, or "+strings.Join(profile.Names(), ", ")+" (default "+profile.Default+")")
+	fl.StringVar(&f.name, "name", "", "a name for the cell")
+	fl.StringVar(&f.result, "result", "", "write how the cell ended to this file, as JSON")
+	fl.BoolVarP(&f.yes, "yes", "y", false, "confirm the profile's rights")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "leave the cell running and print its id")
+	fl.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing at the end")
+	return c
+}
+
+// runCell is one run: choose, confirm, open, start, carry bytes, tell the end.
+func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	c, err := choose(f.profile, cwd)
+	if err != nil {
+		return err
+	}
+	how, err := a.confirm(c, f.yes)
+	if err != nil {
+		return err
+	}
+	d, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.recover(); err != nil {
+		return err
+	}
+	var b bundle
+	defer b.close()
+	if err := a.openFor(c, d, &b); err != nil {
+		return err
+	}
+	q := &skepv1.RunRequest{
+		Profile: c.source, ProfileName: c.name, ProfileDir: c.dir, Narrowing: c.narrowing, NarrowingName: c.found,
+		ConfirmedDigest: c.profile.Digest(), ConfirmedHow: how, Argv: argv, Env: a.passedEnv(c.profile), WorkingDir: cwd,
+		Name: f.name, Detach: f.detach, Home: home(),
+	}
+	s := &session{app: a, daemon: d, request: q, flags: f, raw: c.profile.Raw}
+	return s.run(ctx, &b)
+}
+
+// openFor opens the paths that the profile grants.
+func (a *App) openFor(c *chosen, d *daemon, b *bundle) error {
+	programs, err := launch.Programs()
+	if err != nil {
+		return err
+	}
+	plan, links, err := c.plan(d.places, programs)
+	if err != nil {
+		return err
+	}
+	if c.found != "" && !a.quiet {
+		fmt.Fprintf(a.Err, "skep: %s narrows the rights of %s\n", escape.Line(c.found), profile.Default)
+	}
+	return b.openPlan(plan, links)
+}
+
+// passedEnv takes from our environment what the profile lists by name.
+func (a *App) passedEnv(p *profile.Profile) map[string]string {
+	out := map[string]string{}
+	for _, name := range p.Env.Pass {
+		for _, pair := range a.Env {
+			if value, ok := strings.CutPrefix(pair, name+"="); ok {
+				out[name] = value
+			}
+		}
+	}
+	return out
+}
+
+// session is a run from the request to the exit status.
+type session struct {
+	app     *App
+	daemon  *daemon
+	request *skepv1.RunRequest
+	flags   *runFlags
+	raw     bool
+
+	id string // once it is known
+}
+
+// run starts the cell and stays with it.
+func (s *session) run(ctx context.Context, b *bundle) error {
+	var ours *os.File
+	if !s.flags.detach {
+		var theirs *os.File
+		var err error
+		if ours, theirs, err = sys.StreamPair(); err != nil {
+			return err
+		}
+		defer func() { _ = ours.Close() }()
+		b.add(roleStdio, "", theirs)
+		if err := s.terminal(); err != nil {
+			return err
+		}
+	}
+	if len(b.files) > 0 {
+		ticket, err := handover.Offer(launch.HandoverSocket(s.daemon.places), b.roles, b.files)
+		if err != nil {
+			return err
+		}
+		s.request.Ticket = ticket
+	}
+	b.close() // the agent's end must not stay open here: its end is ours to see
+	b.files = nil
+	stream, err := s.daemon.Run(ctx, connect.NewRequest(s.request))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	if s.flags.detach {
+		return s.detached(stream)
+	}
+	return s.attended(ctx, stream, ours)
+}
+
+// terminal asks for a pseudo-terminal if both ends of ours are one.
+func (s *session) terminal() error {
+	if !terminal.IsTerminal(s.app.In) || !terminal.IsTerminal(s.app.Out) {
+		return nil
+	}
+	size, err := terminal.SizeOf(s.app.Out)
+	if err != nil {
+		return fmt.Errorf("ask for the size of the terminal: %w", err)
+	}
+	s.request.Terminal = &skepv1.TerminalSize{Rows: uint32(size.Rows), Columns: uint32(size.Columns)}
+	return nil
+}
+
+type eventStream = connect.ServerStreamForClient[skepv1.CellEvent]
+
+// next gives the next state of the cell, and prints notices on the way.
+func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
+	for stream.Receive() {
+		m := stream.Msg()
+		if m.Notice != "" && !s.app.quiet {
+			fmt.Fprintln(s.app.Err, "skep:", escape.Line(m.Notice))
+		}
+		if m.Cell != nil {
+			return m.Cell, nil
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return nil, err
+	}
+	return nil, errors.New("skepd ended before the cell: `skep ps --all` shows what became of it")
+}
+
+// detached prints the id of a cell that runs on its own.
+func (s *session) detached(stream *eventStream) error {
+	c, err := s.next(stream)
+	if err != nil {
+		return err
+	}
+	if c.State == skepv1.CellState_CELL_STATE_FAILED {
+		return s.ended(c)
+	}
+	if s.app.json {
+		return s.app.printJSON(c)
+	}
+	fmt.Fprintln(s.app.Out, c.Id)
+	return nil
+}
+
+// attended carries bytes until the warden hangs up, then waits for the end's record.
+func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.File) error {
+	c, err := s.next(stream)
+	if err != nil {
+		return err
+	}
+	s.id = c.Id
+	if ended(c) {
+		return s.ended(c)
+	}
+	console := terminal.Console{In: s.app.In, Out: s.app.Out, Err: s.app.Err, Raw: s.raw}
+	if s.request.Terminal != nil {
+		console.Terminal = s.app.In
+	}
+	stop := s.signals(ctx)
+	detached, err := terminal.Session(context.WithoutCancel(ctx), conn, console)
+	stop()
+	if err != nil {
+		return fmt.Errorf("%w; the cell goes on: skep attach %s", err, c.Id)
+	}
+	if detached {
+		if !s.app.quiet {
+			fmt.Fprintf(s.app.Err, "\r\nskep: detached; skep attach %s\n", c.Id)
+		}
+		return nil
+	}
+	for !ended(c) {
+		if c, err = s.next(stream); err != nil {
+			return err
+		}
+	}
+	return s.ended(c)
+}
+
+// signals turns the first interrupt into a polite stop, the second into the end.
+// With a terminal of its own the agent gets Ctrl-C itself.
+func (s *session) signals(ctx context.Context) (stop func()) {
+	got := make(chan os.Signal, 4)
+	watched := []os.Signal{syscall.SIGTERM}
+	if s.request.Terminal == nil {
+		watched = append(watched, syscall.SIGINT)
+	}
+	signal.Notify(got, watched...)
+	done := make(chan struct{})
+	go func() {
+		grace := int64(0) // the daemon's own
+		for {
+			select {
+			case <-got:
+				q := &skepv1.StopRequest{Cell: s.id, GraceMs: grace}
+				go func() { _, _ = s.daemon.Stop(context.WithoutCancel(ctx), connect.NewRequest(q)) }()
+				grace = 1
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(got)
+		close(done)
+	}
+}
+
+func ended(c *skepv1.Cell) bool {
+	switch c.State {
+	case skepv1.CellState_CELL_STATE_STOPPED, skepv1.CellState_CELL_STATE_FAILED,
+		skepv1.CellState_CELL_STATE_MERGED, skepv1.CellState_CELL_STATE_DROPPED:
+		return true
+	default:
+		return false
+	}
+}
