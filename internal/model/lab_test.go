@@ -122,6 +122,9 @@ func scripted(t *testing.T, text string) Route {
 	return Route{Name: "demo", Target: script.New(s), Price: &Price{}}
 }
 
+// bodyKey finds the body of a provider's request in its context.
+type bodyKey struct{}
+
 // remote starts a provider on the loopback and returns a route to it.
 func (l *lab) remote(name string, handler http.HandlerFunc) Route {
 	var mu sync.Mutex
@@ -131,7 +134,7 @@ func (l *lab) remote(name string, handler http.HandlerFunc) Route {
 		mu.Lock()
 		bodies = append(bodies, fmt.Sprintf("%s %s\n%v\n%s", r.Method, r.RequestURI, r.Header, b))
 		mu.Unlock()
-		handler(w, r)
+		handler(w, r.WithContext(context.WithValue(r.Context(), bodyKey{}, b)))
 	}))
 	l.t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
 	l.hits = func() []string {

@@ -137,10 +137,10 @@ func TestConfigCarriesKeysAsDescriptors(t *testing.T) {
 
 func TestRecordReturnsOnlyOnceItIsDurable(t *testing.T) {
 	durable := make(chan struct{})
-	var got kind.Body
+	wrote := make(chan kind.Body, 1)
 	client, server := talk(t, &fake{}, func(_ context.Context, cell string, b kind.Body) error {
 		<-durable
-		if got = b; cell != "one" {
+		if wrote <- b; cell != "one" {
 			t.Errorf("cell %q", cell)
 		}
 		return nil
@@ -157,6 +157,7 @@ func TestRecordReturnsOnlyOnceItIsDurable(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	got := <-wrote
 	if a, ok := got.(*kind.ModelAdmitted); !ok || a.Call != "r-1" || a.Role != "coder" {
 		t.Errorf("%+v", got)
 	}

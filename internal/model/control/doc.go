@@ -83,13 +83,14 @@ type Target struct {
 	Slot int      `json:"file,omitzero"` // its place among the descriptors, from 1
 }
 
-// Price is in micro-dollars for a million tokens.
+// Price is in micro-dollars for a million tokens. Cached input costs what input
+// does, and reasoning what output does, unless said otherwise.
 type Price struct {
 	Version   string `json:"version,omitzero"`
 	Input     int64  `json:"input"`
 	Output    int64  `json:"output"`
-	Cached    int64  `json:"cached"`
-	Reasoning int64  `json:"reasoning"`
+	Cached    *int64 `json:"cached,omitzero"`
+	Reasoning *int64 `json:"reasoning,omitzero"`
 }
 
 // Cell is a cell's right to models. Amounts are what it may use from now on;

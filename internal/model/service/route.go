@@ -2,9 +2,6 @@ package service
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -17,38 +14,41 @@ import (
 // maxKey bounds a key in bytes.
 const maxKey = 4096
 
-// route makes one target. Errors never hold what a file holds.
-func (s *Service) route(name string, t control.Target) (model.Route, error) {
+// route makes one target; content is its script or key. Errors never hold a key.
+func (s *Service) route(name string, t control.Target, content []byte) (model.Route, error) {
 	r := model.Route{Name: name, Model: t.Model, MaxOutput: t.MaxOutput}
-	if t.Price != nil {
-		r.Price = &model.Price{
-			Version: t.Price.Version, Input: t.Price.Input, Output: t.Price.Output,
-			Cached: t.Price.Cached, Reasoning: t.Price.Reasoning,
-		}
-	}
+	r.Price = price(t.Price)
 	var err error
 	switch {
 	case t.Script == (t.OpenAI != ""):
 		return r, errors.New("it is neither a script nor an OpenAI-compatible URL, or both")
 	case t.Script:
-		r.Target, err = scripted(t.File)
+		r.Target, err = scripted(content)
 		if r.Price == nil {
 			r.Price = &model.Price{Version: "free"}
 		}
 	default:
-		r.Target, err = s.remote(t)
+		r.Target, err = s.remote(t, content)
 	}
 	return r, err
 }
 
-func scripted(f *os.File) (model.Target, error) {
-	if f == nil {
-		return nil, errors.New("its script was not passed")
+// price fills in what is the same.
+func price(p *control.Price) *model.Price {
+	if p == nil {
+		return nil
 	}
-	text, err := io.ReadAll(io.LimitReader(f, script.MaxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read its script: %w", err)
+	out := &model.Price{Version: p.Version, Input: p.Input, Output: p.Output, Cached: p.Input, Reasoning: p.Output}
+	if p.Cached != nil {
+		out.Cached = *p.Cached
 	}
+	if p.Reasoning != nil {
+		out.Reasoning = *p.Reasoning
+	}
+	return out
+}
+
+func scripted(text []byte) (model.Target, error) {
 	steps, err := script.Parse(text)
 	if err != nil {
 		return nil, err
@@ -56,17 +56,11 @@ func scripted(f *os.File) (model.Target, error) {
 	return script.New(steps), nil
 }
 
-func (s *Service) remote(t control.Target) (model.Target, error) {
-	key := ""
-	if t.File != nil {
-		b, err := io.ReadAll(io.LimitReader(t.File, maxKey+1))
-		if err != nil {
-			return nil, fmt.Errorf("read its key: %w", err)
-		}
-		// Keys in files end with a newline.
-		if key = strings.TrimSpace(string(b)); key == "" || len(b) > maxKey {
-			return nil, errors.New("its key is empty or too long")
-		}
+func (s *Service) remote(t control.Target, content []byte) (model.Target, error) {
+	// Keys in files end with a newline.
+	key := strings.TrimSpace(string(content))
+	if content != nil && key == "" || len(content) > maxKey {
+		return nil, errors.New("its key is empty or too long")
 	}
 	transport, err := s.transport(t.OpenAI)
 	if err != nil {

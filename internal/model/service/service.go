@@ -10,18 +10,23 @@ package service
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 
 	"skep.dev/skep/internal/budget"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/model"
 	"skep.dev/skep/internal/model/control"
+	"skep.dev/skep/internal/model/script"
 )
 
 // Transport makes the one way to a provider, from its base URL.
@@ -36,6 +41,14 @@ type Service struct {
 
 	mu    sync.Mutex
 	cells map[string]*cell
+
+	made map[string]made // targets of the last configuration; see Configure
+}
+
+// made is a target with what it was made from.
+type made struct {
+	from  [sha256.Size]byte
+	route model.Route
 }
 
 // cell is one that has not ended.
@@ -136,28 +149,57 @@ func (s *Service) endAll() {
 }
 
 // Configure replaces the routes. A target that cannot be made refuses the whole
-// configuration, and what held before holds on.
+// configuration, and what held before holds on. One that has not changed is
+// kept as it is: cells are in the middle of its script, or connected. Only one
+// goroutine calls it.
 func (s *Service) Configure(cfg control.Config) error {
-	made := map[string]model.Route{}
+	targets := map[string]made{}
 	for name, t := range cfg.Targets {
-		route, err := s.route(name, t)
+		m, err := s.target(name, t)
 		if err != nil {
 			return fmt.Errorf("target %s: %w", name, err)
 		}
-		made[name] = route
+		targets[name] = m
 	}
 	routes := model.Routes{}
-	for role, targets := range cfg.Roles {
-		for _, name := range targets {
-			route, ok := made[name]
+	for role, names := range cfg.Roles {
+		for _, name := range names {
+			m, ok := targets[name]
 			if !ok {
 				return fmt.Errorf("role %s: there is no target %s", role, name)
 			}
-			routes[role] = append(routes[role], route)
+			routes[role] = append(routes[role], m.route)
 		}
-		if len(targets) == 0 {
+		if len(names) == 0 {
 			return errors.New("role " + role + " has no target")
 		}
 	}
-	return s.gateway.SetRoutes(routes)
+	if err := s.gateway.SetRoutes(routes); err != nil {
+		return err
+	}
+	s.made = targets
+	return nil
+}
+
+// target takes the one of before if nothing about it has changed.
+func (s *Service) target(name string, t control.Target) (made, error) {
+	var content []byte
+	if t.File != nil {
+		b, err := io.ReadAll(io.LimitReader(t.File, script.MaxFile+1))
+		if err != nil {
+			return made{}, fmt.Errorf("read its script or key: %w", err)
+		}
+		content = b
+	}
+	t.File, t.Slot = nil, 0
+	described, err := json.Marshal(t)
+	if err != nil {
+		return made{}, fmt.Errorf("print its description: %w", err)
+	}
+	from := sha256.Sum256(slices.Concat(described, []byte{0}, content))
+	if before, ok := s.made[name]; ok && before.from == from {
+		return before, nil
+	}
+	route, err := s.route(name, t, content)
+	return made{from: from, route: route}, err
 }

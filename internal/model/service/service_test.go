@@ -223,6 +223,34 @@ func TestRefusedConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
+// skepd configures anew for each cell: another cell's place in its script must
+// stay.
+func TestUnchangedTargetKeepsItsPlaceInTheScript(t *testing.T) {
+	const steps = "- reply: {text: first}\n- {times: 9, reply: {text: second}}"
+	client := inProcess(t, &ledger{})
+	configure := func(text string) {
+		cfg := control.Config{
+			Targets: map[string]control.Target{"demo": {Script: true, File: file(t, text)}},
+			Roles:   map[string][]string{"coder": {"demo"}},
+		}
+		if err := client.Config(within(t), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(steps)
+	c := box(t, client, control.Cell{ID: "one", Roles: []string{"coder"}, Tokens: 1_000_000})
+	for _, want := range []string{"first", "second", "second"} {
+		if _, got, _ := ask(c, "coder"); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+		configure(steps)
+	}
+	configure(steps + "\n")
+	if _, got, _ := ask(c, "coder"); !strings.Contains(got, "first") {
+		t.Errorf("a changed script was not taken: %s", got)
+	}
+}
+
 // The real program with its walls: a cell's call goes through both targets.
 func TestConfinedProgram(t *testing.T) {
 	if underRace {
