@@ -11,6 +11,9 @@ import (
 	"skep.dev/skep/internal/ledger/kind"
 )
 
+// usualBody is room for the body of most entries, in bytes.
+const usualBody = 768
+
 // Entry is what a caller records: the ledger adds sequence, time and hashes.
 type Entry struct {
 	Cell  string
@@ -30,7 +33,7 @@ func (l *Ledger) Append(ctx context.Context, e Entry) (uint64, error) {
 	if e.Body == nil {
 		return 0, fmt.Errorf("record an entry of cell %s: it has no body", e.Cell)
 	}
-	body, err := kind.Append(nil, e.Body)
+	body, err := kind.Append(make([]byte, 0, usualBody), e.Body)
 	if err != nil {
 		return 0, fmt.Errorf("record a %s of cell %s: %w", e.Body.Kind(), e.Cell, err)
 	}

@@ -93,15 +93,16 @@ func (s *scanner) object(depth int) error {
 		return nil
 	}
 	var last []byte
+	lastPlain := true
 	for n := 0; ; n++ {
-		name, err := s.text()
+		name, plain, err := s.plainText()
 		if err != nil {
 			return err
 		}
-		if n > 0 && !namesAscend(last, name) {
+		if n > 0 && !namesAscend(last, name, plain && lastPlain) {
 			return s.fault("members out of order or twice")
 		}
-		last = name
+		last, lastPlain = name, plain
 		if !s.take(":") {
 			return s.fault("no colon after a member's name")
 		}
@@ -119,28 +120,25 @@ func (s *scanner) object(depth int) error {
 
 // namesAscend compares two member names as they stand between their quotes.
 // Plain ASCII names, all that the ledger itself writes, compare as bytes.
-func namesAscend(a, b []byte) bool {
-	if isPlain(a) && isPlain(b) {
+func namesAscend(a, b []byte, plain bool) bool {
+	if plain {
 		return bytes.Compare(a, b) < 0
 	}
 	return compareUTF16(unescape(a), unescape(b)) < 0
 }
 
-func isPlain(b []byte) bool {
-	for _, c := range b {
-		if c >= utf8.RuneSelf || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
 // text reads a string and returns what stands between its quotes.
 func (s *scanner) text() ([]byte, error) {
+	in, _, err := s.plainText()
+	return in, err
+}
+
+// plainText is text, and says whether the string is ASCII without escapes.
+func (s *scanner) plainText() (in []byte, plain bool, err error) {
 	if !s.take(`"`) {
-		return nil, s.fault("no string")
+		return nil, false, s.fault("no string")
 	}
-	start, ascii := s.i, true
+	start, ascii, escapes := s.i, true, false
 	for s.i < len(s.b) {
 		s.i += plainRun(s.b[s.i:])
 		if s.i == len(s.b) {
@@ -150,22 +148,23 @@ func (s *scanner) text() ([]byte, error) {
 		case c == '"':
 			in := s.b[start:s.i]
 			if !ascii && !utf8.Valid(in) {
-				return nil, s.fault("a string that is not UTF-8")
+				return nil, false, s.fault("a string that is not UTF-8")
 			}
 			s.i++
-			return in, nil
+			return in, ascii && !escapes, nil
 		case c == '\\':
+			escapes = true
 			if err := s.escape(); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		case c < 0x20:
-			return nil, s.fault("a bare control character")
+			return nil, false, s.fault("a bare control character")
 		default:
 			ascii = ascii && c < utf8.RuneSelf
 			s.i++
 		}
 	}
-	return nil, s.fault("the end inside a string")
+	return nil, false, s.fault("the end inside a string")
 }
 
 // plainRun counts the leading bytes that stand for themselves, eight at a time:
