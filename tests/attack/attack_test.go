@@ -81,9 +81,12 @@ type attack struct {
 	own bool
 	// root names the attempts that only the host's root can make outside.
 	root []string
-	// prepare changes the command outside.
-	prepare func(*exec.Cmd)
+	// prepare changes the command outside, worker that of the cell's worker.
+	prepare, worker func(*exec.Cmd)
 }
+
+// notBuilt is what a kernel says that has no such call (ENOSYS).
+const notBuilt = "Function not implemented"
 
 // run makes the attack outside and in the cell, and judges each attempt.
 func (a attack) run(t *testing.T, c *celltest.Cell) {
@@ -93,7 +96,7 @@ func (a attack) run(t *testing.T, c *celltest.Cell) {
 	for _, o := range without {
 		i := slices.IndexFunc(within, func(x attempt) bool { return x.name == o.name })
 		switch {
-		case o.verdict == absent:
+		case o.verdict == absent, o.verdict == held && o.why == notBuilt:
 			t.Logf("%s, %s: cannot be tried on this host: %s", a.technique, o.name, o.why)
 		case o.verdict != escaped && os.Getuid() != 0 && slices.Contains(a.root, o.name):
 			t.Logf("%s, %s: only root can show it outside: %s", a.technique, o.name, o.why)
@@ -141,7 +144,11 @@ func (a attack) tryInside(t *testing.T, c *celltest.Cell) []attempt {
 	t.Helper()
 	program := bring(t, c)
 	c.Spec.Argv = append([]string{program, a.technique}, a.inside...)
-	out, result := c.Run()
+	var prepare []func(*exec.Cmd)
+	if a.worker != nil {
+		prepare = append(prepare, a.worker)
+	}
+	out, result := c.RunOn(celltest.Driver(t, prepare...))
 	if result.ExitCode != 0 || result.Failed != nil {
 		t.Fatalf("%s in the cell: %+v\n%s", a.technique, result, out)
 	}

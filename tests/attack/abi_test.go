@@ -1,0 +1,12 @@
+package attack
+
+import (
+	"testing"
+
+	"skep.dev/skep/internal/cell/celltest"
+)
+
+// TestOtherSystemCallTables: i386 and x32 numbers are no way around the filter (L11).
+func TestOtherSystemCallTables(t *testing.T) {
+	attack{technique: "abi"}.run(t, celltest.New(t))
+}
