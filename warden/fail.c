@@ -1,12 +1,11 @@
-/* fail.c: how an error leaves a process of the warden. */
+/* fail.c: how an error leaves a process of the warden, and the small writes to /proc that may fail. */
 #include "warden.h"
 
 struct failure_sink failure_sink = {-1, false};
 
-/* fail reports what was attempted, on what, and errno; then the process ends, and with it the cell. */
-void fail(const char *what, const char *on)
+/* fail_as reports what was attempted, on what, and why; then the process ends, and with it the cell. */
+void fail_as(int error, const char *what, const char *on)
 {
-    int error = errno;
     if (failure_sink.is_note) {
         struct note n = {.kind = NOTE_FAILED, .a = error};
         snprintf(n.text, sizeof n.text, "%s %s", what, on);
@@ -18,6 +17,8 @@ void fail(const char *what, const char *on)
     }
     _exit(125);
 }
+
+void fail(const char *what, const char *on) { fail_as(errno, what, on); }
 
 void must(long result, const char *what, const char *on)
 {
@@ -34,4 +35,20 @@ int write_text(const char *path, const char *text)
     close_all(&f, 1);
     errno = error;
     return n == (ssize_t)strlen(text) ? 0 : -1;
+}
+
+/* write_maps gives the user namespace of a process, by its directory in /proc, the cell's one id and group and no
+ * other; negative, with errno, if it cannot. */
+int write_maps(const char *proc, const struct request *r, uint32_t uid_out, uint32_t gid_out)
+{
+    const char *names[] = {"setgroups", "gid_map", "uid_map"};
+    char path[64], text[3][64] = {"deny"};
+    snprintf(text[1], sizeof text[1], "%u %u 1", r->gid_in, gid_out);
+    snprintf(text[2], sizeof text[2], "%u %u 1", r->uid_in, uid_out);
+    int result = 0;
+    for (unsigned i = 0; i < 3 && result == 0; i++) {
+        snprintf(path, sizeof path, "%s/%s", proc, names[i]);
+        result = write_text(path, text[i]);
+    }
+    return result;
 }

@@ -16,21 +16,6 @@ static pid_t clone_into(uint64_t flags, int *pidfd)
     return (pid_t)syscall(SYS_clone3, &a, sizeof a);
 }
 
-static bool write_maps(pid_t pid, const struct request *r)
-{
-    char path[64], map[64];
-    snprintf(path, sizeof path, "/proc/%d/setgroups", pid);
-    if (write_text(path, "deny") < 0)
-        return false;
-    snprintf(path, sizeof path, "/proc/%d/gid_map", pid);
-    snprintf(map, sizeof map, "%u %u 1", r->gid_in, r->gid_out);
-    if (write_text(path, map) < 0)
-        return false;
-    snprintf(path, sizeof path, "/proc/%d/uid_map", pid);
-    snprintf(map, sizeof map, "%u %u 1", r->uid_in, r->uid_out);
-    return write_text(path, map) >= 0;
-}
-
 /* take sorts the descriptors of a request into the cell. */
 static bool take(const struct request *r, int *fds, unsigned n)
 {
@@ -82,7 +67,9 @@ static void build(const struct request *r, unsigned n)
         close(go[1]);
         become_warden(message_fds[0], go[0]);
     }
-    bool built = pid > 0 && write_maps(pid, r) && write(go[1], "g", 1) == 1;
+    char proc[32];
+    snprintf(proc, sizeof proc, "/proc/%d", pid);
+    bool built = pid > 0 && write_maps(proc, r, r->uid_out, r->gid_out) == 0 && write(go[1], "g", 1) == 1;
     struct reply a = {.magic = WARDEN_MAGIC, .error = built ? 0 : errno, .pid = (uint32_t)pid};
     if (pid > 0 && !built)
         kill(pid, SIGKILL);

@@ -34,10 +34,8 @@ static int find_again(int fd)
     must(again, "find again", path);
     must(fstat(fd, &before), "look at", path);
     must(fstat(again, &now), "look at", path);
-    if (before.st_dev != now.st_dev || before.st_ino != now.st_ino) {
-        errno = ESTALE;
-        fail("it was replaced meanwhile:", path);
-    }
+    if (before.st_dev != now.st_dev || before.st_ino != now.st_ino)
+        fail_as(ESTALE, "it was replaced meanwhile:", path);
     return again;
 }
 
@@ -45,10 +43,8 @@ static void make_parents(int root, const char *path)
 {
     char part[4096];
     size_t n = strlen(path);
-    if (n >= sizeof part) {
-        errno = ENAMETOOLONG;
-        fail("make", path);
-    }
+    if (n >= sizeof part)
+        fail_as(ENAMETOOLONG, "make", path);
     for (size_t i = 1; i < n; i++)
         if (path[i] == '/') {
             memcpy(part, path, i);
@@ -117,10 +113,8 @@ static int tmpfs(uint64_t size, uint32_t mode, const char *path)
 
 static int fd_of(struct cell *c, const struct record *r, unsigned k)
 {
-    if (r->fd + k >= c->nfds) {
-        errno = EBADMSG;
-        fail("find the descriptor of", spec_string(c, r->path));
-    }
+    if (r->fd + k >= c->nfds)
+        fail_as(EBADMSG, "find the descriptor of", spec_string(c, r->path));
     return c->fds[r->fd + k];
 }
 
@@ -183,22 +177,19 @@ static void hide(struct cell *c, const struct record *r, const char *path)
 static void apply(struct cell *c, const struct record *r)
 {
     const char *path = spec_string(c, r->path);
-    if (path[0] != '/' || strstr(path, "/../")) {
-        errno = EBADMSG;
-        fail("not an absolute path:", path);
-    }
+    if (path[0] != '/' || strstr(path, "/../"))
+        fail_as(EBADMSG, "not an absolute path:", path);
+    if (r->op <= OP_SYMLINK) /* the three that make something in the skeleton */
+        make_parents(c->root, path);
     switch (r->op) {
     case OP_DIR:
-        make_parents(c->root, path);
         if (mkdirat(c->root, path + 1, r->mode) < 0 && errno != EEXIST)
             fail("make", path);
         break;
     case OP_FILE:
-        make_parents(c->root, path);
         write_file(c, r, path);
         break;
     case OP_SYMLINK:
-        make_parents(c->root, path);
         must(symlinkat(spec_string(c, r->data), c->root, path + 1), "link", path);
         break;
     case OP_BIND:
@@ -213,18 +204,12 @@ static void apply(struct cell *c, const struct record *r)
     case OP_HIDE:
         hide(c, r, path);
         break;
-    case OP_SELF: {
-        int self = open_beneath(c->root, path, O_PATH);
-        if (self < 0 && (r->flags & REC_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
-            break;
-        must(self, "open", path);
-        attach(c, clone_tree(self, path), r, path);
-        close(self);
-        break;
-    }
+    case OP_SELF:
     case OP_COVER: {
-        int from = open_beneath(c->root, spec_string(c, r->data), O_PATH);
-        must(from, "open what covers", path);
+        int from = open_beneath(c->root, r->op == OP_SELF ? path : spec_string(c, r->data), O_PATH);
+        if (from < 0 && (r->flags & REC_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+            break;
+        must(from, "open what is to stand at", path);
         attach(c, clone_tree(from, path), r, path);
         close(from);
         break;
@@ -235,8 +220,7 @@ static void apply(struct cell *c, const struct record *r)
         break;
     }
     default:
-        errno = EBADMSG;
-        fail("unknown step for", path);
+        fail_as(EBADMSG, "unknown step for", path);
     }
 }
 

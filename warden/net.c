@@ -52,10 +52,8 @@ static int netlink_call(int s, const void *bytes, size_t len, uint32_t last)
 static void table(int s, const void *bytes, size_t len, uint32_t last, const char *what)
 {
     int r = netlink_call(s, bytes, len, last);
-    if (r < 0) {
-        errno = -r;
-        fail("set up the cell's network:", what);
-    }
+    if (r < 0)
+        fail_as(-r, "set up the cell's network:", what);
 }
 
 static int socket_on(int family, int type, uint16_t port, bool tolerate)
@@ -131,7 +129,8 @@ static int gate_change(struct cell *c, const struct gate *g)
     memcpy(m, six ? element6 : element4, len);
     memcpy(m + element_set, g->transport == IPPROTO_TCP ? "tcp" : "udp", 3);
     memcpy(m + key, g->address, size);
-    memcpy(m + end, g->address, size);
+    static const uint8_t same[16];
+    memcpy(m + end, memcmp(g->last, same, 16) == 0 ? g->address : g->last, size);
     m[key + size] = (unsigned char)(g->low >> 8), m[key + size + 1] = (unsigned char)g->low;
     m[end + size] = (unsigned char)(g->high >> 8), m[end + size + 1] = (unsigned char)g->high;
     if (g->op == GATE_REMOVE)
@@ -199,6 +198,8 @@ void gate_serve(struct cell *c)
         ack.error = EMSGSIZE;
     else if (g.op == GATE_COUNTER)
         ack.error = -gate_counter(c, &ack.value);
+    else if (g.op == GATE_READY)
+        c->boundary = true;
     else if (g.op == GATE_ADD || g.op == GATE_REMOVE)
         ack.error = -gate_change(c, &g);
     else

@@ -5,7 +5,8 @@
  *     | clone(NEWPID)              |
  *     |                            | /proc, masks, pivot_root           (mounts_finish)
  *     | <-------- BUILT ---------- |
- *     | moves it into its cgroups  |
+ *     | moves it into its cgroups, |
+ *     | waits for the box (B163)   |
  *     | --------- GO ------------> |
  *     |                            | cgroup namespace, NPROC limit
  *     |                            | inner user namespace, no capability, no_new_privs
@@ -37,14 +38,9 @@ static void note(struct cell *c, uint32_t kind, int32_t a, const char *text, int
  * gain none in the outer one, which owns the mounts and the network (L7). */
 static void inner_namespace(const struct cell *c)
 {
-    char map[64];
     must(unshare(CLONE_NEWUSER), "make the inner user namespace", "");
     must(prctl(PR_SET_DUMPABLE, 1), "open /proc/self to its owner", "");
-    must(write_text("/proc/self/setgroups", "deny"), "write", "setgroups");
-    snprintf(map, sizeof map, "%u %u 1", c->req.gid_in, c->req.gid_in);
-    must(write_text("/proc/self/gid_map", map), "write", "gid_map");
-    snprintf(map, sizeof map, "%u %u 1", c->req.uid_in, c->req.uid_in);
-    must(write_text("/proc/self/uid_map", map), "write", "uid_map");
+    must(write_maps("/proc/self", &c->req, c->req.uid_in, c->req.gid_in), "map the ids of", "the inner user namespace");
     must(prctl(PR_SET_DUMPABLE, 0), "close /proc/self", "");
 }
 
@@ -83,10 +79,8 @@ static void landlock_path(int ruleset, const char *path, uint64_t rights, bool o
 static void landlock(const struct cell *c)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    if (abi < 2) {
-        errno = EOPNOTSUPP;
-        fail("Landlock ABI 2 (Linux 6.1) is needed", "");
-    }
+    if (abi < 2)
+        fail_as(EOPNOTSUPP, "Landlock ABI 2 (Linux 6.1) is needed", "");
     uint64_t all = FS_TO_ABI1 | FS_REFER | (abi >= 3 ? FS_TRUNCATE : 0) | (abi >= 5 ? FS_IOCTL_DEV : 0);
     struct ruleset_attr attr = {.fs = all, .scoped = abi >= 6 ? SCOPE_ABSTRACT | SCOPE_SIGNAL : 0};
     size_t size = abi >= 6 ? sizeof attr : abi >= 4 ? 16 : 8;

@@ -358,7 +358,8 @@ static void terminal_or_pipes(struct cell *c)
     fcntl(c->err[0], F_SETFL, O_NONBLOCK);
 }
 
-/* start clones PID 1 and waits until the tree stands; then the cgroups take it, and it may go on. */
+/* start clones PID 1 and waits until the tree stands; then the cgroups take it, and once the box has answered under
+ * the cell's policy (B163) it may go on. */
 static void start(struct cell *c)
 {
     must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c->sync), "make a socket pair", "");
@@ -388,6 +389,11 @@ static void start(struct cell *c)
         int len = snprintf(number, sizeof number, "%d", pid);
         must(write(c->cgroups[i], number, (size_t)len), "enter a cgroup", "");
         close(c->cgroups[i]);
+    }
+    for (struct pollfd p = {c->box, POLLIN, 0}; !c->boundary; gate_serve(c)) {
+        if (c->box < 0)
+            fail_as(EPIPE, "wait for the box of", "the cell");
+        poll(&p, 1, -1);
     }
     struct note go = {.kind = NOTE_GO};
     must(send(c->sync[0], &go, sizeof go, MSG_NOSIGNAL), "let PID 1 go on", "");

@@ -9,8 +9,7 @@ static uint32_t size;
 
 static _Noreturn void malformed(const char *what)
 {
-    errno = EBADMSG;
-    fail("read the build request:", what);
+    fail_as(EBADMSG, "read the build request:", what);
 }
 
 const struct spec *spec_map(int fd, uint32_t len)

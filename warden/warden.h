@@ -124,7 +124,8 @@ struct gate {
     uint8_t family, transport;
     uint16_t low, high, pad;
     uint8_t address[16];
-    uint8_t rest[24];
+    uint8_t last[16]; /* of a range; zeros: the same */
+    uint8_t rest[8];
 };
 struct gate_ack {
     uint32_t op, id;
@@ -132,7 +133,7 @@ struct gate_ack {
     uint32_t pad;
     uint64_t value;
 };
-enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER };
+enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER, GATE_READY };
 
 _Static_assert(sizeof(struct request) == 40, "request");
 _Static_assert(sizeof(struct spec) == 64, "spec");
@@ -157,6 +158,7 @@ struct cell {
     int sync[2];            /* warden, PID 1 */
     int listener;           /* seccomp notifications */
     int nft;                /* netlink socket of the gate */
+    bool boundary;          /* the box has answered under its policy (B163) */
     int pid1;               /* pidfd */
     pid_t pid1_pid;
 };
@@ -171,9 +173,11 @@ enum { NOTE_BUILT = 1, NOTE_GO, NOTE_LISTENER, NOTE_EXECUTED, NOTE_EXEC_FAILED, 
 
 /* fail.c: errors end the process that meets them, with what was attempted. */
 extern struct failure_sink { int fd; bool is_note; } failure_sink;
-_Noreturn void fail(const char *what, const char *on);
+_Noreturn void fail_as(int error, const char *what, const char *on);
+_Noreturn void fail(const char *what, const char *on); /* of errno */
 void must(long result, const char *what, const char *on);
 int write_text(const char *path, const char *text);
+int write_maps(const char *proc, const struct request *r, uint32_t uid_out, uint32_t gid_out);
 
 /* wire.c */
 ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds);

@@ -25,6 +25,7 @@ const (
 	opAdd = iota + 1
 	opRemove
 	opCounter
+	opReady
 
 	requestSize = 56
 	answerSize  = 24
@@ -166,6 +167,19 @@ func (k *kernel) refused(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("read the early gate's counter: %w", a.errno)
 	}
 	return a.value, nil
+}
+
+// ready lets the warden start the agent: the box has answered a request under
+// its policy (B163).
+func (k *kernel) ready(ctx context.Context) error {
+	id, c, err := k.begin(opReady, span{})
+	if err == nil {
+		_, err = k.finish(ctx, id, c)
+	}
+	if err != nil {
+		return fmt.Errorf("let the agent start: %w", err)
+	}
+	return nil
 }
 
 func encode(op, id uint32, s span) []byte {

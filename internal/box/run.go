@@ -41,6 +41,9 @@ type Config struct {
 // endWithin bounds the end of a cell, so that the daemon need not kill the box (B150).
 const endWithin = 8 * time.Second
 
+// probeBy bounds the first request; the warden answers it once the cell's tree stands.
+const probeBy = 10 * time.Second
+
 // Run confines the process, waits for a cell and serves it until it ends. An
 // error says why the cell has no boundary any more.
 func Run(ctx context.Context, c Config) error {
@@ -144,9 +147,10 @@ func (b *box) install(u *skepv1.ResolverUpdate) error {
 }
 
 // probe is the request of B163: one name through DNS, the kernel's sets and the
-// decision, under the installed policy.
+// decision, under the installed policy. Once it is answered, the warden may start
+// the agent.
 func (b *box) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, counterBy)
+	ctx, cancel := context.WithTimeout(ctx, probeBy)
 	defer cancel()
 	m := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name.Model + "."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
 	query, err := m.Pack()
@@ -163,7 +167,7 @@ func (b *box) probe(ctx context.Context) error {
 	if v := policy.Decide(q, b.gate.Policy()); v.Allowed() {
 		return fmt.Errorf("the probe of the policy allowed %s", q.Destination())
 	}
-	return nil
+	return b.kernel.ready(ctx)
 }
 
 // serve runs until the daemon ends the cell, or something without which there is

@@ -2,6 +2,7 @@ package celltest
 
 import (
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"os"
@@ -27,6 +28,12 @@ type Cell struct {
 	t      testing.TB
 	layers int
 }
+
+// gateReady and gateSize are GATE_READY and the size of struct gate of warden/warden.h.
+const (
+	gateReady = 4
+	gateSize  = 56
+)
 
 // New prepares a cell that runs argv in its home: the system's programs and
 // libraries read-only, an empty writable directory, a home and a /tmp.
@@ -61,6 +68,12 @@ func New(t testing.TB, argv ...string) *Cell {
 		t.Fatal(err)
 	}
 	c.Box = boxEnd
+	// The warden lets no agent run before its box has answered (B163): the message is there before it asks.
+	message := make([]byte, gateSize)
+	binary.NativeEndian.PutUint32(message, gateReady)
+	if err := sys.SendFDs(boxEnd, message); err != nil {
+		t.Fatal(err)
+	}
 	if c.Client, err = net.FileConn(clientEnd); err != nil {
 		t.Fatal(err)
 	}
