@@ -1,0 +1,150 @@
+package render
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+
+	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/snapshot"
+)
+
+// Terminal writes the difference for a person. On an error the hash was not
+// written.
+func Terminal(ctx context.Context, w io.Writer, d *snapshot.Difference, c Contents, o Options) error {
+	t := &terminal{ctx: ctx, w: bufio.NewWriter(w), d: d, contents: c, o: o}
+	err := t.all()
+	if flushed := t.w.Flush(); err == nil {
+		err = flushed
+	}
+	return err
+}
+
+type terminal struct {
+	ctx      context.Context
+	w        *bufio.Writer // keeps its first error
+	d        *snapshot.Difference
+	contents Contents
+	o        Options
+
+	files, added, removed int
+}
+
+// The colours, as SGR sequences; ours alone reach the terminal.
+const (
+	bold   = "\x1b[1m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	cyan   = "\x1b[36m"
+	reset  = "\x1b[0m"
+)
+
+func (t *terminal) line(color, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if t.o.Color && color != "" {
+		text = color + text + reset
+	}
+	_, _ = t.w.WriteString(text + "\n")
+}
+
+// section is one of the three parts; every entry belongs to exactly one.
+type section struct {
+	title, color string
+	has          func(*snapshot.Entry) bool
+}
+
+func sections() []section {
+	return []section{
+		{"Programs of this host may run something because of these:", bold + yellow,
+			func(e *snapshot.Entry) bool { return e.Active != "" && e.Refused == "" }},
+		{"", "", func(e *snapshot.Entry) bool { return e.Active == "" && e.Refused == "" }},
+		{"A merge never applies these:", bold + red,
+			func(e *snapshot.Entry) bool { return e.Refused != "" }},
+	}
+}
+
+func (t *terminal) all() error {
+	if t.o.NameOnly {
+		for i := range t.d.Entries {
+			t.line("", "%s", escape.Line(t.d.FullPath(&t.d.Entries[i])))
+		}
+		return nil
+	}
+	if len(t.d.Entries) == 0 {
+		t.line("", "No difference: the cell changed nothing in its granted trees.")
+		return nil
+	}
+	for _, s := range sections() {
+		titled := s.title == ""
+		for i := range t.d.Entries {
+			e := &t.d.Entries[i]
+			if !s.has(e) {
+				continue
+			}
+			if !titled {
+				t.line(s.color, "%s", s.title)
+				titled = true
+			}
+			if err := t.entry(e); err != nil {
+				return fmt.Errorf("show %s: %w", escape.Line(t.d.FullPath(e)), err)
+			}
+		}
+	}
+	t.line("", "")
+	t.line("", "%d paths, %d lines added, %d removed", t.files, t.added, t.removed)
+	t.line(bold, "%s", t.d.Hash)
+	if t.o.Cell != "" {
+		t.line("", "To apply exactly this: skep merge %s %s", escape.Line(t.o.Cell), t.d.Hash[:snapshot.MinHashPrefix])
+	}
+	return nil
+}
+
+func (t *terminal) entry(e *snapshot.Entry) error {
+	t.files++
+	c, err := contentChange(t.ctx, t.contents, e)
+	if err != nil {
+		return err
+	}
+	t.added += c.added
+	t.removed += c.removed
+	head := fmt.Sprintf("%-8s %s", e.Op(), escape.Line(t.d.FullPath(e)))
+	if about := describe(e); about != "" {
+		head += "  (" + about + ")"
+	}
+	t.line(bold, "%s", head)
+	switch {
+	case e.Refused != "":
+		t.line(red, "    refused: %s", escape.Line(e.Refused))
+	case e.Held:
+		t.line(yellow, "    %s; left out of a merge unless --with-active names it", e.Active)
+	case e.Active != "":
+		t.line(yellow, "    %s", e.Active)
+	}
+	if c.binary != "" {
+		t.line("", "    %s", c.binary)
+	}
+	if t.o.Stat {
+		if c.added+c.removed > 0 {
+			t.line("", "    %d lines added, %d removed", c.added, c.removed)
+		}
+		return nil
+	}
+	for _, line := range c.lines {
+		t.line(lineColor(line), "%s", escape.Text(line))
+	}
+	return nil
+}
+
+func lineColor(line string) string {
+	switch line[0] {
+	case '+':
+		return green
+	case '-':
+		return red
+	case '@':
+		return cyan
+	}
+	return ""
+}
