@@ -80,5 +80,5 @@ func (c *call) priceMissing(route *Route) *openai.Refusal {
 		return nil
 	}
 	return &openai.Refusal{Status: http.StatusServiceUnavailable, Code: "no_price",
-		Message: fmt.Sprintf("this cell's money is limited and target %s has no price; add one to config.yaml", route.Name)}
+		Message: fmt.Sprintf("this cell's money is limited and target %s has no price; limit model.tokens in the profile instead of model.usd", route.Name)}
 }
