@@ -1,0 +1,72 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/sys"
+)
+
+// spareBox is a boundary process without a cell.
+type spareBox struct {
+	link    *boxlink.Link
+	process cell.Process
+	warden  *os.File
+}
+
+func (b spareBox) end() {
+	b.link.Close()
+	_ = b.warden.Close()
+	_ = b.process.Kill()
+	<-b.process.Done()
+}
+
+// fill makes the spare box, as skepd does once a cell has started.
+func (r *Rig) fill(ctx context.Context) error {
+	daemon, daemonEnd, err := sys.StreamPair()
+	if err != nil {
+		return err
+	}
+	warden, wardenEnd, err := sys.SeqpacketPair()
+	if err != nil {
+		return err
+	}
+	defer sys.CloseAll([]*os.File{daemonEnd, wardenEnd})
+	p, err := r.Driver.Box(ctx, daemonEnd, wardenEnd, nil)
+	if err != nil {
+		return fmt.Errorf("start a box: %w", err)
+	}
+	link, err := boxlink.Serve(daemon)
+	if err != nil {
+		return err
+	}
+	r.spare <- spareBox{link: link, process: p, warden: warden}
+	return nil
+}
+
+// RecordFlows implements boxlink.Recorder as skepd does: the entries of one
+// request share one sync.
+func (r *Rig) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) error {
+	errs := make([]error, len(records))
+	var wait sync.WaitGroup
+	for i, record := range records {
+		body, err := boxlink.Body(record)
+		if err != nil {
+			return err
+		}
+		wait.Go(func() { _, errs[i] = r.Ledger.Append(ctx, ledger.Entry{Cell: id, Body: body}) })
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
