@@ -90,21 +90,21 @@ func TestGivingUpPassesTheLeadOn(t *testing.T) {
 	l := mustOpen(t, testDir(t), Options{disk: d})
 	d.on.Store(true)
 	var wg sync.WaitGroup
-	wg.Go(func() { mustAppendIn(t, l, context.Background(), nil) })
+	wg.Go(func() { appendAs(context.Background(), t, l, nil) })
 	<-d.begun
 	ctx, cancel := context.WithCancel(context.Background())
-	wg.Go(func() { mustAppendIn(t, l, ctx, context.Canceled) })
+	wg.Go(func() { appendAs(ctx, t, l, context.Canceled) })
 	waitFor(l, 1)
 	cancel()
 	waitFor(l, 0)
-	wg.Go(func() { mustAppendIn(t, l, context.Background(), nil) })
+	wg.Go(func() { appendAs(context.Background(), t, l, nil) })
 	waitFor(l, 1)
 	d.on.Store(false)
 	d.let <- struct{}{}
 	wg.Wait()
 }
 
-func mustAppendIn(t *testing.T, l *Ledger, ctx context.Context, want error) {
+func appendAs(ctx context.Context, t *testing.T, l *Ledger, want error) {
 	if _, err := l.Append(ctx, Entry{Cell: "a", Body: note("x")}); !errors.Is(err, want) {
 		t.Errorf("append: %v, want %v", err, want)
 	}

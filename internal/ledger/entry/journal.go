@@ -22,6 +22,7 @@ type Part struct {
 	Size uint64
 }
 
+// End is the position after the file's last byte.
 func (p Part) End() uint64 { return p.Base + p.Size }
 
 // Parts lists the journal of dir in order. A name that is no position is an
@@ -49,6 +50,7 @@ func Parts(dir string) ([]Part, error) {
 	return out, nil
 }
 
+// ErrAlien means that a name in the directory is none of a ledger.
 var ErrAlien = errors.New("not a part of a ledger")
 
 // Walk calls each with every frame of the journal files from position from on,
@@ -71,6 +73,7 @@ func Walk(files []Part, from, limit uint64, each func(pos uint64, payload []byte
 	return 0, nil, nil
 }
 
+// ErrGap means that a journal file does not begin where the one before ends.
 var ErrGap = errors.New("journal files do not join")
 
 func walkPart(p Part, from, to uint64, each func(uint64, []byte) error) (uint64, []byte, error) {

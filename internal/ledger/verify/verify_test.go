@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -112,4 +115,50 @@ func BenchmarkVerify(b *testing.B) {
 		b.ReportMetric(program.Seconds()/ours.Seconds(), "of-sha256sum")
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// D8: verify streams. A journal of several MiB passes through a heap that grows
+// by less than three.
+func TestMemoryIsConstant(t *testing.T) {
+	dir := testDir(t)
+	l := mustOpen(t, dir, ledger.Options{})
+	body := kind.Exec{Path: "/bin/true", Args: []kind.Bytes{"true", kind.Bytes(bytes.Repeat([]byte("x"), 400))}, Decision: "allow"}
+	for range 10000 {
+		if _, err := l.Append(context.Background(), ledger.Entry{Cell: "a", Body: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	runtime.GC()
+	base, most := heap(), uint64(0)
+	done, sampled := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(sampled)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				most = max(most, heap())
+				runtime.Gosched()
+			}
+		}
+	}()
+	r, err := verify.Ledger(dir, verify.Options{})
+	close(done)
+	<-sampled
+	if err != nil || r.Status != verify.Valid || r.Entries != 10000 {
+		t.Fatal(r, err)
+	}
+	if most > base+3<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", base, most)
+	}
 }
