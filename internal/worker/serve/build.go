@@ -123,8 +123,6 @@ func (w *Worker) addDevices(b *proto.Build, files []*os.File) []*os.File {
 // files, a layer by the daemon's. Read-only grants keep the host's ids, so that
 // what only root may read stays closed.
 func (w *Worker) detach(b *proto.Build, files []*os.File) (trees []*os.File, err error) {
-	maps := idmaps{agent: w.ids}
-	defer maps.close()
 	kinds := make([]mapKind, len(files))
 	for _, s := range b.Steps {
 		switch {
@@ -143,7 +141,7 @@ func (w *Worker) detach(b *proto.Build, files []*os.File) (trees []*os.File, err
 		if kinds[i] == mapNone {
 			continue
 		}
-		ns, err := maps.namespace(kinds[i], f)
+		ns, err := w.maps.namespace(kinds[i], f)
 		if err != nil {
 			return trees, err
 		}

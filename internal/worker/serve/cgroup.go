@@ -184,7 +184,7 @@ func ParseHierarchy(text string) (Hierarchy, error) {
 	if err != nil || fd < 3 {
 		return Hierarchy{}, fmt.Errorf("read the cgroup %q: %q is no descriptor", text, fields[0])
 	}
-	dir, err := sys.Inherited(fd, "cgroup")
+	dir, err := sys.InheritedPlace(fd, "cgroup")
 	if err != nil {
 		return Hierarchy{}, err
 	}

@@ -16,16 +16,20 @@ const (
 )
 
 // idmaps makes user namespaces that only carry an id map for a mount, one per
-// owner, for one build.
+// owner, and keeps them: to make one takes longer than to build a cell.
 type idmaps struct {
 	agent ids
 	made  map[[2]uint32]*os.File
 }
 
+// maxMaps bounds how many owners are kept; then all are forgotten.
+const maxMaps = 64
+
 func (m *idmaps) close() {
 	for _, f := range m.made {
 		_ = f.Close()
 	}
+	m.made = nil
 }
 
 // namespace returns the map for f. A granted directory of root's or of another
@@ -46,6 +50,9 @@ func (m *idmaps) namespace(kind mapKind, f *os.File) (*os.File, error) {
 	ns, err := mapNamespace(owner, m.agent)
 	if err != nil {
 		return nil, err
+	}
+	if len(m.made) >= maxMaps {
+		m.close()
 	}
 	if m.made == nil {
 		m.made = map[[2]uint32]*os.File{}

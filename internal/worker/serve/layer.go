@@ -27,7 +27,7 @@ func Layer(conn *os.File, args []string) error {
 	next := 4
 	take := func(what string) (*os.File, error) {
 		next++
-		return sys.Inherited(next-1, what)
+		return sys.InheritedPlace(next-1, what)
 	}
 	for _, g := range request.Grants {
 		var l layer.Grant

@@ -64,15 +64,13 @@ func (w *Worker) layerTrees(l *proto.Layer, files []*os.File) (trees []*os.File,
 		}
 		kinds = append(kinds, mapDaemon)
 	}
-	maps := idmaps{agent: w.ids}
-	defer maps.close()
 	for i, f := range files {
 		tree, err := sys.DetachedMount(f)
 		if err != nil {
 			return trees, err
 		}
 		trees = append(trees, tree)
-		ns, err := maps.namespace(kinds[i], f)
+		ns, err := w.maps.namespace(kinds[i], f)
 		if err != nil {
 			return trees, err
 		}

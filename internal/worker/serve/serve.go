@@ -3,7 +3,7 @@
 //
 // Its laws:
 //   - It holds nothing between two requests but the connection, the resident
-//     warden parent and the directories of its cgroups.
+//     warden parent, the directories of its cgroups and the id maps of owners.
 //   - It re-checks every argument and holds no policy (L6).
 //   - It opens no path that a request names; the only paths are its own
 //     programs, /etc/subuid and /etc/subgid, and /proc/self.
@@ -39,6 +39,7 @@ type Worker struct {
 	parent  *parent
 	devices map[string]*os.File
 	cgroups cgroups
+	maps    idmaps
 }
 
 // New starts the resident warden parent and returns a worker that is ready.
@@ -55,12 +56,13 @@ func New(c Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{config: c, ids: ids, parent: p, devices: devices, cgroups: cgroups{parents: c.Cgroups}}, nil
+	return &Worker{config: c, ids: ids, parent: p, devices: devices, cgroups: cgroups{parents: c.Cgroups}, maps: idmaps{agent: ids}}, nil
 }
 
 // Run answers requests until skepd closes the connection.
 func (w *Worker) Run() error {
 	defer w.parent.close()
+	defer w.maps.close()
 	for {
 		var request proto.Request
 		id, files, err := proto.Receive(w.config.Conn, &request)
