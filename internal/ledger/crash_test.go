@@ -123,7 +123,7 @@ func TestTornSealAtEveryByte(t *testing.T) {
 	}
 	for cut := 0; cut < len(seals); cut += 1013 {
 		dir := plant(t, src, journal, seals[:cut])
-		acked{"a": 3, HostCell: 1}.reopen(t, dir, fmt.Sprintf("seals cut at %d", cut))
+		acked{"a": 3, HostCell: 1}.reopen(t, dir, "", fmt.Sprintf("seals cut at %d", cut))
 	}
 }
 
@@ -235,5 +235,5 @@ func TestKilled(t *testing.T) {
 		}
 		total.check(t, dir, fmt.Sprint("round ", round))
 	}
-	total.reopen(t, dir, "after all")
+	total.reopen(t, dir, "", "after all")
 }

@@ -108,9 +108,9 @@ func (a acked) check(t *testing.T, dir, what string) {
 
 // reopen opens the ledger as the next daemon does, and holds it against what
 // was acknowledged and against verify.
-func (a acked) reopen(t *testing.T, dir, what string) {
+func (a acked) reopen(t *testing.T, dir, keys, what string) {
 	t.Helper()
-	l, err := Open(dir, Options{disk: goodDisk()})
+	l, err := Open(dir, Options{Keys: keys, disk: goodDisk()})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -121,7 +121,7 @@ func (a acked) reopen(t *testing.T, dir, what string) {
 	if err := l.Close(); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	if r, err := verify.Ledger(dir, verify.Options{}); err != nil || r.Status != verify.Valid {
+	if r, err := verify.Ledger(dir, verify.Options{Key: l.Key()}); err != nil || r.Status != verify.Valid {
 		t.Fatalf("%s: %v, %v", what, r, err)
 	}
 }
@@ -142,12 +142,13 @@ func TestDiskFailsAtEveryByte(t *testing.T) {
 	const step = 151
 	start := rand.Int64N(step)
 	t.Logf("from byte %d, every %d", start, step)
+	keys := t.TempDir()
 	for _, errno := range []error{syscall.ENOSPC, syscall.EIO} {
 		for room := start; room < 13000; room += step {
 			what := fmt.Sprintf("%v after %d bytes", errno, room)
 			dir := testDir(t)
 			d := &faultyDisk{room: room, err: errno, syncs: -1}
-			l, err := Open(dir, Options{disk: d, Reserve: 1, JournalBytes: 400})
+			l, err := Open(dir, Options{Keys: keys, disk: d, Reserve: 1, JournalBytes: 400})
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
@@ -161,7 +162,7 @@ func TestDiskFailsAtEveryByte(t *testing.T) {
 			}
 			_ = l.Close()
 			a.check(t, dir, what)
-			a.reopen(t, dir, what)
+			a.reopen(t, dir, keys, what)
 		}
 	}
 }
@@ -218,7 +219,7 @@ func TestFullDiskRecordsTheStop(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	a.reopen(t, dir, "a disk that was full")
+	a.reopen(t, dir, "", "a disk that was full")
 }
 
 // A sync that fails is never tried again: nothing is acknowledged after it.
@@ -255,7 +256,7 @@ func TestFailedSyncEndsTheLedger(t *testing.T) {
 		if err := l.Close(); err == nil {
 			t.Error("a broken ledger closed well")
 		}
-		a.reopen(t, dir, fmt.Sprintf("sync %d failed", n))
+		a.reopen(t, dir, "", fmt.Sprintf("sync %d failed", n))
 	}
 }
 
@@ -294,7 +295,7 @@ func TestManyWritersOnAFullDisk(t *testing.T) {
 	wg.Wait()
 	_ = l.Close()
 	a.check(t, dir, "full")
-	a.reopen(t, dir, "full")
+	a.reopen(t, dir, "", "full")
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
