@@ -47,7 +47,7 @@ func Diff(ctx context.Context, layer Walker, grants []string, judge Judge) (*Dif
 	if err != nil {
 		return nil, fmt.Errorf("walk layer: %w", err)
 	}
-	sort.Slice(d.Entries, func(i, j int) bool { return d.FullPath(&d.Entries[i]) < d.FullPath(&d.Entries[j]) })
+	sort.Slice(d.Entries, d.before)
 	for i := 1; i < len(d.Entries); i++ {
 		if d.FullPath(&d.Entries[i-1]) == d.FullPath(&d.Entries[i]) {
 			return nil, fmt.Errorf("walk layer: path %q came twice", clip(d.FullPath(&d.Entries[i])))
@@ -59,6 +59,16 @@ func Diff(ctx context.Context, layer Walker, grants []string, judge Judge) (*Dif
 
 // FullPath is the entry's path on the host: what is sorted and hashed.
 func (d *Difference) FullPath(e *Entry) string { return join(d.Grants[e.Grant], e.Path) }
+
+// before is the order of full paths; within a grant that of the paths, so that
+// no path is put together for it.
+func (d *Difference) before(i, j int) bool {
+	a, b := &d.Entries[i], &d.Entries[j]
+	if a.Grant == b.Grant {
+		return a.Path != b.Path && (a.Path == "." || (b.Path != "." && a.Path < b.Path))
+	}
+	return d.FullPath(a) < d.FullPath(b)
+}
 
 func join(root, path string) string {
 	if path == "." {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"skep.dev/skep/internal/snapshot"
@@ -157,7 +158,16 @@ func (s *server) open(r *reader) error {
 	if err := snapshot.CheckPath(path); err != nil {
 		return err
 	}
-	f, err := openRegular(&s.grants[index], side, path)
+	g := &s.grants[index]
+	if side == snapshot.BaseSide && g.Base == nil && path == "." && g.BaseFile != nil {
+		// The one descriptor that there is of a granted file. Its offset is
+		// shared with the receiver, who reads from the start.
+		if _, err := g.BaseFile.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		return s.send(message(kindFile).b, g.BaseFile)
+	}
+	f, err := openRegular(g, side, path)
 	if err != nil {
 		return err
 	}
@@ -170,8 +180,8 @@ func (s *server) open(r *reader) error {
 func openRegular(g *Grant, side snapshot.Side, path string) (*os.File, error) {
 	root := g.Upper
 	switch {
-	case side == snapshot.BaseSide && g.File != "" && g.Base == nil:
-		return nil, &Failure{Code: NotRegular, Text: "the base of a file grant is the opener's own descriptor"}
+	case side == snapshot.BaseSide && g.Base == nil:
+		return nil, &Failure{Code: NotFound, Text: "the grant is a single file"}
 	case side == snapshot.BaseSide:
 		root = g.Base
 	case side != snapshot.LayerSide:

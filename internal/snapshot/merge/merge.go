@@ -77,7 +77,7 @@ func Apply(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	}
 	defer unlock()
-	if _, err := recoverAll(req.StateDir, nil); err != nil {
+	if _, err := recoverAll(req.StateDir, time.Now(), nil); err != nil {
 		return Result{}, fmt.Errorf("an earlier merge is not finished: %w", err)
 	}
 	grants := make([]string, len(req.Roots))
@@ -184,7 +184,7 @@ func undo(ctx context.Context, stateDir, hash string, step func(string) error) e
 		return err
 	}
 	defer unlock()
-	if _, err := recoverAll(stateDir, nil); err != nil {
+	if _, err := recoverAll(stateDir, time.Now(), nil); err != nil {
 		return fmt.Errorf("an earlier merge is not finished: %w", err)
 	}
 	full, err := findMerge(stateDir, hash)

@@ -36,10 +36,10 @@ func recoverWith(stateDir string, step func(string) error) ([]Recovered, error) 
 		return nil, err
 	}
 	defer unlock()
-	return recoverAll(stateDir, step)
+	return recoverAll(stateDir, time.Now(), step)
 }
 
-func recoverAll(stateDir string, step func(string) error) ([]Recovered, error) {
+func recoverAll(stateDir string, now time.Time, step func(string) error) ([]Recovered, error) {
 	entries, err := os.ReadDir(mergesDir(stateDir))
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func recoverAll(stateDir string, step func(string) error) ([]Recovered, error) {
 		if !e.IsDir() {
 			continue
 		}
-		one, err := recoverOne(filepath.Join(mergesDir(stateDir), e.Name()), step)
+		one, err := recoverOne(filepath.Join(mergesDir(stateDir), e.Name()), now, step)
 		if err != nil {
 			errs = append(errs, err)
 		} else if one != nil {
@@ -61,14 +61,14 @@ func recoverAll(stateDir string, step func(string) error) ([]Recovered, error) {
 }
 
 // recoverOne returns nil where there was nothing to do.
-func recoverOne(dir string, step func(string) error) (*Recovered, error) {
+func recoverOne(dir string, now time.Time, step func(string) error) (*Recovered, error) {
 	h, err := readJournal(dir)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case h.Phase == phaseClosed:
-		if time.Since(h.When) > UndoFor {
+		if now.Sub(h.When) > UndoFor {
 			return nil, os.RemoveAll(dir)
 		}
 		return nil, nil

@@ -41,7 +41,8 @@ type Grant struct {
 	// File is the name of a grant that is a single file, in Base and Upper
 	// alike; empty for a directory.
 	File string
-	// BaseFile, where File is set and Base is nil, is the file itself.
+	// BaseFile, where File is set and Base is nil, is the file itself, opened
+	// for reading only: it is handed to whoever may open contents.
 	BaseFile *os.File
 	// CompareRoot: whoever made the upper directory gave it the base's mode
 	// and user attributes, so that a difference there is the cell's doing.
@@ -337,7 +338,13 @@ func (w *walker) compare(path string, base, layer snapshot.State, group uint64) 
 // fileGrant compares the one file of a grant. Anything else in its upper
 // directory is listed and refused: the grant was for the file alone.
 func (w *walker) fileGrant() error {
-	names, err := tree.Names(w.g.Upper)
+	// Opened anew: a descriptor that was listed once stands at its end.
+	upper, err := sys.OpenDirBeneath(w.g.Upper, ".")
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	names, err := tree.Names(upper)
 	if err != nil {
 		return err
 	}
