@@ -156,11 +156,13 @@ func TestFallbackOnlyWhereTheFirstCannotHaveCharged(t *testing.T) {
 		"rate limit":     {answer(429), true, Refused, false},
 		"bad request":    {answer(400), false, Refused, false},
 		"key refused":    {answer(401), false, Refused, false},
-		"redirect":       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 307) }, false, Refused, false},
-		"server error":   {answer(500), false, Failed, false},
-		"overloaded":     {answer(503), false, Failed, false},
-		"lost":           {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, Uncertain, true},
-		"no stream":      {answer(200), false, Uncertain, true},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		}, false, Refused, false},
+		"server error": {answer(500), false, Failed, false},
+		"overloaded":   {answer(503), false, Failed, false},
+		"lost":         {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, Uncertain, true},
+		"no stream":    {answer(200), false, Uncertain, true},
 	} {
 		l := newLab(t, 1_000_000, nil)
 		first := l.route("first", openai.RemoteConfig{BaseURL: "http://127.0.0.1:1/v1"})

@@ -60,7 +60,7 @@ func (p *passage) copy() error {
 	}
 	for {
 		data, err := p.answer.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return p.end()
 		}
 		if err != nil {

@@ -98,6 +98,7 @@ type Refusal struct {
 // Charge is what is known about the cost of a failed attempt.
 type Charge int
 
+// What may be known.
 const (
 	Unknown   Charge = iota // it was sent and nothing came back: its hold stays
 	Free                    // the provider cannot have charged

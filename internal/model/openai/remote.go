@@ -118,7 +118,7 @@ func (r *Remote) Answer(ctx context.Context, call Call) (Answer, error) {
 	req.Header = r.header(call.Request.Stream)
 
 	idle.start()
-	resp, err := r.cfg.Transport.RoundTrip(req)
+	resp, err := r.cfg.Transport.RoundTrip(req) //nolint:bodyclose // remoteAnswer.Close closes it
 	idle.stop()
 	if err != nil {
 		err = r.transportFault(ctx, sent)

@@ -37,7 +37,7 @@ func (a *remoteAnswer) Read(p []byte) (int, error) {
 	a.idle.start()
 	n, err := a.body.Read(p)
 	a.idle.stop()
-	if err != nil && err != io.EOF && context.Cause(a.ctx) != nil {
+	if err != nil && !errors.Is(err, io.EOF) && context.Cause(a.ctx) != nil {
 		err = context.Cause(a.ctx)
 	}
 	return n, err

@@ -39,7 +39,7 @@ func (e *Events) Next() ([]byte, error) {
 	var any bool
 	for {
 		line, err := e.line()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return atEOF(data, any)
 		}
 		if err != nil {
@@ -124,7 +124,7 @@ func lineEnd(b []byte) int {
 func (e *Events) lastLine() ([]byte, error) {
 	line := e.buf
 	e.buf = nil
-	if e.err == io.EOF && len(line) > 0 {
+	if errors.Is(e.err, io.EOF) && len(line) > 0 {
 		if bytes.HasPrefix(line, []byte("data:")) {
 			return line, nil
 		}

@@ -43,7 +43,7 @@ func TestEventShapes(t *testing.T) {
 			"data and EOF": iotest.DataErrReader(strings.NewReader(in)),
 		} {
 			got, err := readAll(r)
-			if strings.Join(got, "|") != want || err != io.EOF {
+			if strings.Join(got, "|") != want || !errors.Is(err, io.EOF) {
 				t.Errorf("%q %s: %q, %v", in, name, got, err)
 			}
 		}
@@ -64,10 +64,10 @@ func TestCutStreamIsSaid(t *testing.T) {
 
 func TestEndlessEventIsRefused(t *testing.T) {
 	line := strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n", 20)
-	if _, err := readAll(strings.NewReader(line)); err == nil || err == io.EOF {
+	if _, err := readAll(strings.NewReader(line)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := readAll(endless{}); err == nil || err == io.EOF {
+	if _, err := readAll(endless{}); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func TestAnyCutGivesTheSameEvents(t *testing.T) {
 			wire = wire[n:]
 		}
 		got, err := readAll(io.MultiReader(parts...))
-		if err != io.EOF || strings.Join(got, "\x00") != strings.Join(want, "\x00") {
+		if !errors.Is(err, io.EOF) || strings.Join(got, "\x00") != strings.Join(want, "\x00") {
 			t.Fatalf("got %q, %v, want %q", got, err, want)
 		}
 	})

@@ -63,7 +63,7 @@ func (t *Target) serveChat(w http.ResponseWriter, r *http.Request) {
 		refusal.Respond(w)
 		return
 	}
-	defer a.Close()
+	defer func() { _ = a.Close() }()
 	flusher := http.NewResponseController(w)
 	if req.Stream {
 		w.Header().Set("Content-Type", "text/event-stream")
