@@ -37,6 +37,16 @@ func RemoveChild(dir *os.File, name string) error {
 	return nil
 }
 
+// InheritedPlace wraps a descriptor of a directory that this process was started
+// with, which may be a mere place (O_PATH), and makes it close-on-exec. The file
+// owns the descriptor.
+func InheritedPlace(fd int, name string) (*os.File, error) {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("inherit descriptor %d as %s: %w", fd, name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
 // Flags of OpenChild, as open(2) has them.
 const (
 	ReadOnly  = unix.O_RDONLY

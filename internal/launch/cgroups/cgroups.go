@@ -17,7 +17,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
+
+const mayWriteAndEnter = 0o3 // W_OK|X_OK of access(2)
 
 // name is the parent's name in every hierarchy.
 const name = "skep"
@@ -146,6 +149,10 @@ func (h hierarchy) make(within string) (*Parent, error) {
 	dir := filepath.Join(h.at, within, name)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the cgroup of all cells: %w", err)
+	}
+	// Another user's, from an earlier start in the same group, is of no use to us.
+	if err := syscall.Access(dir, mayWriteAndEnter); err != nil {
+		return nil, fmt.Errorf("use the cgroup of all cells: %w", err)
 	}
 	controllers := h.controllers
 	if h.unified {
