@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -35,9 +34,8 @@ func (a *App) diffCommand() *cobra.Command {
 // received is a difference with the layer that it was read from.
 type received struct {
 	snapshot.Difference
-	messages []*skepv1.DiffEntry
-	layer    *layer.Client // nil where skepd left none
-	roots    *bundle       // the granted roots, opened by us
+	layer *layer.Client // nil where skepd left none
+	roots *bundle       // the granted roots, opened by us
 }
 
 func (r *received) close() {
@@ -128,7 +126,6 @@ func (a *App) receive(d *daemon, c *skepv1.Cell, stream *connect.ServerStreamFor
 			return fmt.Errorf("read the difference: an entry of grant %d", e.Grant)
 		}
 		r.Entries = append(r.Entries, e)
-		r.messages = append(r.messages, m.Entry)
 	}
 	if err := stream.Err(); err != nil {
 		return err
@@ -150,44 +147,4 @@ func (a *App) receive(d *daemon, c *skepv1.Cell, stream *connect.ServerStreamFor
 	}
 	r.layer = layer.NewClient(conn, len(r.Grants))
 	return nil
-}
-
-// hashLine is what a person copies, after the text that it binds (L18a).
-func hashLine(c *skepv1.Cell, r *received) string {
-	if len(r.Entries) == 0 {
-		return "no difference"
-	}
-	return fmt.Sprintf("to apply it: skep merge %s %s", c.Id, r.Hash)
-}
-
-// summary counts a difference.
-func summary(r *received) string {
-	var added, removed, changed, refused, active int64
-	for i := range r.Entries {
-		e := &r.Entries[i]
-		switch e.Op() {
-		case snapshot.Added:
-			added++
-		case snapshot.Removed:
-			removed++
-		default:
-			changed++
-		}
-		if e.Refused != "" {
-			refused++
-		}
-		if e.Held {
-			active++
-		}
-	}
-	var parts []string
-	for _, p := range []struct {
-		n    int64
-		word string
-	}{{added, "added"}, {changed, "changed"}, {removed, "removed"}, {refused, "refused, never applied"}, {active, "held back, see --with-active"}} {
-		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.word))
-		}
-	}
-	return strings.Join(parts, ", ")
 }

@@ -250,4 +250,3 @@ func digits(s string) bool {
 	}
 	return s != ""
 }
-

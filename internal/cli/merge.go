@@ -165,4 +165,3 @@ func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result m
 	_, err = fmt.Fprintf(a.Out, "%s merged; skep merge --undo %.12s takes it back\n", count(int64(len(result.Merged)), "path"), result.Hash)
 	return err
 }
-

@@ -1,56 +1,25 @@
 package cli
 
 import (
+	"bufio"
 	"context"
-	"fmt"
+	"errors"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
-	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/snapshot/render"
 )
 
-// printDifference shows a difference: active paths first, refused ones with their
-// reason, the hash at the end.
-func (a *App) printDifference(_ context.Context, c *skepv1.Cell, r *received, f diffFlags) error {
-	if a.json {
-		for _, m := range r.messages {
-			if err := a.printJSON(m); err != nil {
-				return err
-			}
-		}
-		return a.printValue(map[string]any{"hash": r.Hash, "cell": c.Id, "entries": len(r.Entries)})
-	}
-	for _, active := range []bool{true, false} {
-		for i := range r.Entries {
-			e := &r.Entries[i]
-			if (e.Active != "") != active {
-				continue
-			}
-			path := escape.Line(r.FullPath(e))
-			if f.nameOnly {
-				fmt.Fprintln(a.Out, path)
-				continue
-			}
-			fmt.Fprintf(a.Out, "%-8s %s%s\n", e.Op(), path, remark(e.Active, e.Held, e.Refused))
-		}
-	}
-	if f.nameOnly {
-		return nil
-	}
-	if s := summary(r); s != "" {
-		fmt.Fprintln(a.Out, s)
-	}
-	_, err := fmt.Fprintln(a.Out, hashLine(c, r))
-	return err
-}
-
-func remark(active string, held bool, refused string) string {
+// printDifference shows a difference, and at its end the hash that binds it.
+func (a *App) printDifference(ctx context.Context, c *skepv1.Cell, r *received, f diffFlags) error {
+	out := bufio.NewWriter(a.Out)
+	var err error
 	switch {
-	case refused != "":
-		return "  (refused: " + escape.Line(refused) + ")"
-	case held:
-		return "  (held back: " + escape.Line(active) + ")"
-	case active != "":
-		return "  (" + escape.Line(active) + ")"
+	case a.json:
+		err = render.JSON(out, &r.Difference)
+	case r.layer == nil:
+		err = render.Terminal(ctx, out, &r.Difference, nil, render.Options{Color: a.colour(), Stat: !f.nameOnly, NameOnly: f.nameOnly, Cell: c.Id})
+	default:
+		err = render.Terminal(ctx, out, &r.Difference, r.layer, render.Options{Color: a.colour(), Stat: f.stat, NameOnly: f.nameOnly, Cell: c.Id})
 	}
-	return ""
+	return errors.Join(err, out.Flush())
 }

@@ -66,7 +66,7 @@ func (d *Daemon) bases(r cells.Record, ticket string, p peer) (*handover.Bundle,
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if l.closing {
 		return b, nil
 	}
 	for _, f := range l.held {

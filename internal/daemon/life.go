@@ -31,7 +31,8 @@ type life struct {
 	cause   cells.Cause // the first reason to end it
 	stops   []func()    // timers
 	changed chan struct{}
-	over    bool
+	closing bool  // no timer is armed any more
+	over    bool  // its end is recorded
 	netUsed int64 // bytes over the boundary
 }
 
@@ -47,6 +48,15 @@ func (l *life) tell() {
 	defer l.mu.Unlock()
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+// conclude tells everyone that the end is recorded.
+func (l *life) conclude() {
+	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
+	l.d.forget(l)
+	l.tell()
 }
 
 // end ends the cell at once for a cause, if no other came before.
@@ -82,7 +92,7 @@ func (l *life) ask(grace time.Duration, c cells.Cause) {
 func (l *life) after(d time.Duration, f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.over {
+	if !l.closing {
 		l.stops = append(l.stops, l.d.Clock.AfterFunc(d, f))
 	}
 }
@@ -124,13 +134,30 @@ func (l *life) follow() {
 	select {
 	case <-r.Done():
 	case <-l.box.gone():
-		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+		l.outlived(r)
 	case <-l.box.process.Done():
-		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+		l.outlived(r)
 	}
 	<-r.Done()
 	l.finish(r.Result())
 }
+
+// outlived ends a cell whose box has gone. A box ends with its cell's warden, so
+// the cell may be ending by itself just now.
+func (l *life) outlived(r cell.Running) {
+	late := make(chan struct{})
+	stop := l.d.Clock.AfterFunc(boxGrace, func() { close(late) })
+	defer stop()
+	select {
+	case <-r.Done():
+	case <-late:
+		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+	}
+}
+
+// boxGrace is between the end of a box and that of its warden, which is the same
+// event where the cell ends in order.
+const boxGrace = time.Second
 
 // endTime bounds what box and gateway may take to write what is left. A box takes
 // 8 s at most (B150).
@@ -146,7 +173,7 @@ func (l *life) finish(result cell.Result) {
 	l.d.endModel(ctx, l)
 	l.mu.Lock()
 	cause := l.cause
-	l.over = true
+	l.closing = true
 	for _, stop := range l.stops {
 		stop()
 	}
@@ -154,8 +181,7 @@ func (l *life) finish(result cell.Result) {
 	sys.CloseAll(l.held)
 	code, cause := judge(l.profile, result, cause)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
-	l.d.forget(l)
-	l.tell()
+	l.conclude()
 }
 
 // judge turns a driver's result and our own reason into exit status and cause (L19).

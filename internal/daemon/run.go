@@ -49,7 +49,7 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 		d.settle(l.id, begin, exitFailed, cells.Cause{Word: "failed", Detail: err.Error()}, cells.Failed)
 		sys.CloseAll(l.held)
 		d.removeLayer(l.id)
-		d.forget(l)
+		l.conclude()
 		return d.tellOnce(l.id, out)
 	}
 	return d.report(ctx, l, out)
