@@ -17,6 +17,7 @@ type client struct {
 	baseURL, key, model string
 }
 
+// message is one turn of the conversation, as the API has it.
 type message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -24,12 +25,15 @@ type message struct {
 	ToolCallID string     `json:"tool_call_id,omitempty"`
 }
 
+// toolCall is what the model wants to be done; its result goes back under its ID.
 type toolCall struct {
 	ID       string   `json:"id"`
 	Type     string   `json:"type"`
 	Function function `json:"function"`
 }
 
+// function names a tool; Arguments is a JSON object as text, written by the model
+// and so not to be trusted to be one.
 type function struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
@@ -87,6 +91,8 @@ func (c *client) ask(ctx context.Context, messages []message, tools []any, out i
 // read puts the pieces of a streamed answer together.
 func read(stream io.Reader, out io.Writer) (message, error) {
 	reply := message{Role: "assistant"}
+	// A stream that just ends may have been cut anywhere: only a reason to finish
+	// makes it whole.
 	finished := false
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, 16<<20)
@@ -111,6 +117,8 @@ func read(stream io.Reader, out io.Writer) (message, error) {
 				if d.Index < 0 || d.Index > 64 {
 					return reply, fmt.Errorf("tool call with index %d", d.Index)
 				}
+				// Calls arrive in pieces, possibly several at a time: the index says
+				// to which one a piece belongs.
 				for len(reply.ToolCalls) <= d.Index {
 					reply.ToolCalls = append(reply.ToolCalls, toolCall{Type: "function"})
 				}

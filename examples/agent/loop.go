@@ -38,6 +38,7 @@ func (a *agent) run(ctx context.Context, task string) error {
 		}
 		for _, call := range reply.ToolCalls {
 			result := a.do(ctx, call)
+			// A command that the user's Ctrl-C ended is no result to go on with.
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -73,6 +74,7 @@ func clip(s string, most int) string {
 	return cut + strings.ToValidUTF8(s[len(s)-half:], "")
 }
 
+// indent sets a tool's result apart from what the model says.
 func indent(s string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n  ")
 }

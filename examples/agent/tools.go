@@ -62,6 +62,7 @@ func (a *agent) path(p string) string {
 	return filepath.Join(a.dir, p)
 }
 
+// listDir marks directories with a slash, so that the model need not ask.
 func listDir(path string) (string, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -78,6 +79,7 @@ func listDir(path string) (string, error) {
 	return b.String(), nil
 }
 
+// writeFile makes missing directories: models expect it.
 func (a *agent) writeFile(path, content string) (string, error) {
 	if path == "" {
 		return "", errors.New("path is empty")
@@ -92,6 +94,7 @@ func (a *agent) writeFile(path, content string) (string, error) {
 	return fmt.Sprintf("wrote %d bytes to %s", len(content), path), nil
 }
 
+// runCommand returns output also beside an error: a failing test's is what counts.
 func (a *agent) runCommand(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()

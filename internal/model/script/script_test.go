@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -71,6 +72,19 @@ func TestFaultyScriptsAreRefused(t *testing.T) {
 }
 
 const user = `{"model":"coder","messages":[{"role":"user","content":"please title this"}]`
+
+// What the repository ships must be what the parser takes.
+func TestShippedScriptsAreGood(t *testing.T) {
+	for _, file := range []string{"examples/sample/script.yaml", "tests/e2e/npm/qwen.yaml", "tests/e2e/npm/opencode.yaml"} {
+		b, err := os.ReadFile("../../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(b); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
 
 func TestFirstMatchWinsAndIsUsedUp(t *testing.T) {
 	target := parse(t, `

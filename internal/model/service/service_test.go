@@ -141,7 +141,8 @@ func provider(t *testing.T) string {
 			len(r.Header.Get("Authorization")))
 	}))
 	t.Cleanup(srv.Close)
-	return srv.URL + "/v1"
+	// By name, so that the confined program has to read /etc/hosts.
+	return strings.Replace(srv.URL, "127.0.0.1", "localhost", 1) + "/v1"
 }
 
 const demo = "- {times: 99, reply: {text: from the script, usage: {input: 3, output: 4}}}"
