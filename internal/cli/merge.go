@@ -77,7 +77,9 @@ func (a *App) merge(ctx context.Context, ref, hash string, active []string) erro
 	if err := a.receive(d, c, stream, r); err != nil {
 		return err
 	}
-	if r.layer == nil {
+	if same, err := snapshot.MatchHash(r.Hash, hash); err != nil {
+		return err
+	} else if !same {
 		return a.moved(ctx, c, r, hash)
 	}
 	result, err := a.apply(ctx, own, r, active)

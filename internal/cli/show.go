@@ -16,8 +16,6 @@ func (a *App) printDifference(ctx context.Context, c *skepv1.Cell, r *received, 
 	switch {
 	case a.json:
 		err = render.JSON(out, &r.Difference)
-	case r.layer == nil:
-		err = render.Terminal(ctx, out, &r.Difference, nil, render.Options{Color: a.colour(), Stat: !f.nameOnly, NameOnly: f.nameOnly, Cell: c.Id})
 	default:
 		err = render.Terminal(ctx, out, &r.Difference, r.layer, render.Options{Color: a.colour(), Stat: f.stat, NameOnly: f.nameOnly, Cell: c.Id})
 	}

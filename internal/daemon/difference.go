@@ -40,8 +40,16 @@ func (d *Daemon) diff(ctx context.Context, q *connect.Request[skepv1.DiffRequest
 	if err := d.record(r.ID, shown(diff, p)); err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	if err := send(diff, out); err != nil {
-		return err
+	return d.sendDifference(ctx, p, f, diff, out)
+}
+
+// sendDifference streams the entries, then the hash, and a layer process for the
+// caller.
+func (d *Daemon) sendDifference(ctx context.Context, p peer, f *layerFiles, diff *snapshot.Difference, out *connect.ServerStream[skepv1.DiffChunk]) error {
+	for i := range diff.Entries {
+		if err := out.Send(&skepv1.DiffChunk{Entry: diffwire.Message(&diff.Entries[i])}); err != nil {
+			return err
+		}
 	}
 	ticket, err := d.leaveLayer(ctx, p.uid, f)
 	if err != nil {
@@ -84,16 +92,6 @@ func (d *Daemon) bases(r cells.Record, ticket string, p peer) (*handover.Bundle,
 		b.Files = append(b.Files, dup)
 	}
 	return b, nil
-}
-
-// send streams the entries.
-func send(diff *snapshot.Difference, out *connect.ServerStream[skepv1.DiffChunk]) error {
-	for i := range diff.Entries {
-		if err := out.Send(&skepv1.DiffChunk{Entry: diffwire.Message(&diff.Entries[i])}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // shown counts a difference for the record.

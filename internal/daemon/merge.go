@@ -75,7 +75,7 @@ func (p *plans) close() {
 
 // mergePlan checks the hash against the difference as it is now, records who
 // approves it, and only then opens the layer for the caller (S4). If it moved,
-// the new difference is sent, and no layer.
+// the new difference is sent, with its other hash.
 func (d *Daemon) mergePlan(ctx context.Context, q *connect.Request[skepv1.MergePlanRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
 	r, err := d.find(q.Msg.Cell)
 	if err != nil {
@@ -104,13 +104,11 @@ func (d *Daemon) mergePlan(ctx context.Context, q *connect.Request[skepv1.MergeP
 		return invalid(err)
 	}
 	if !same {
+		// Nothing is fixed: the caller reads what is there now.
 		if err := d.record(r.ID, shown(diff, p)); err != nil {
 			return connect.NewError(connect.CodeUnavailable, err)
 		}
-		if err := send(diff, out); err != nil {
-			return err
-		}
-		return out.Send(&skepv1.DiffChunk{Hash: diff.Hash})
+		return d.sendDifference(ctx, p, f, diff, out)
 	}
 	// Merges are durable before their effect (D3): a crash of the caller in the
 	// middle leaves this entry, and the journal in the caller's own state.
@@ -121,14 +119,7 @@ func (d *Daemon) mergePlan(ctx context.Context, q *connect.Request[skepv1.MergeP
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
 	d.plans.put(r.ID, &mergePlan{uid: p.uid, diff: diff})
-	ticket, err := d.leaveLayer(ctx, p.uid, f)
-	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
-	}
-	if err := send(diff, out); err != nil {
-		return err
-	}
-	return out.Send(&skepv1.DiffChunk{Hash: diff.Hash, LayerTicket: ticket})
+	return d.sendDifference(ctx, p, f, diff, out)
 }
 
 // mergeCommit records every path that the caller merged, and ends the layer.
