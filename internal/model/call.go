@@ -76,7 +76,11 @@ func (c *call) admit(ctx context.Context, route *Route) (*attempt, *openai.Refus
 		e.Prices = route.Price.Version
 	}
 	cell := c.session.cell.ID
-	if err := g.recorder.Admitted(ctx, cell, e); err != nil {
+	// An agent that hangs up here must not leave an entry of which nobody knows
+	// whether it is written: the record is finished, and the call then fails unsent.
+	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	if err := g.recorder.Admitted(record, cell, e); err != nil {
 		// Nothing was sent, so the hold may go, whatever reached the ledger.
 		g.log.Error("record a model call", "cell", cell, "call", a.id, "error", err)
 		if _, err := g.accounts.Settle(h.id, budget.Amount{}); err != nil {

@@ -28,7 +28,7 @@ const (
 	maxBodies    = 128 << 20 // bytes of request bodies in memory at one time
 	maxHeader    = 64 << 10
 	writeIdle    = 10 * time.Minute // an agent that takes no byte for so long is gone
-	settleWithin = 30 * time.Second // to write the end of a call
+	settleWithin = 30 * time.Second // to write the begin or the end of a call
 )
 
 // Gateway answers cells. Safe for parallel use; see New.

@@ -240,6 +240,27 @@ func TestHangUpCancelsTheProviderAndIsCharged(t *testing.T) {
 	}
 }
 
+// An agent that goes away while its call is being recorded: the entry is finished,
+// nothing is sent, and the hold comes back.
+func TestHangUpWhileRecordingSendsNothing(t *testing.T) {
+	l := newLab(t, 100_000, func(http.ResponseWriter, *http.Request) { t.Error("the provider was reached") })
+	ctx, hangUp := context.WithCancel(context.Background())
+	l.ledger.onAdmitted = func() {
+		hangUp()
+		time.Sleep(50 * time.Millisecond) // until the gateway has seen it
+	}
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, chat, strings.NewReader(body("")))
+	if resp, err := l.client.Do(req); err == nil {
+		resp.Body.Close()
+	}
+	if e := <-l.ledger.ended; e.Outcome != Refused {
+		t.Errorf("%+v", e)
+	}
+	for !l.totals().Held.IsZero() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func within(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	select {

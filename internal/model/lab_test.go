@@ -46,10 +46,17 @@ type memory struct {
 	admitted                 []kind.ModelAdmitted
 	settled                  []kind.ModelSettled
 	failAdmitted, failSettle bool
+	onAdmitted               func()
 	ended                    chan kind.ModelSettled
 }
 
-func (m *memory) Admitted(_ context.Context, _ string, e kind.ModelAdmitted) error {
+func (m *memory) Admitted(ctx context.Context, _ string, e kind.ModelAdmitted) error {
+	if m.onAdmitted != nil {
+		m.onAdmitted()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failAdmitted {
@@ -156,12 +163,22 @@ func (l *lab) route(name string, cfg openai.RemoteConfig) Route {
 	return Route{Name: name, Model: "gpt-x", Target: target}
 }
 
-// connect hands the gateway one end of a socket pair, as the daemon does, and
-// returns a client on the other.
+// connect returns a client whose connections are socket pairs of which the gateway
+// got the other end, as from the daemon.
 func (l *lab) connect(cell Cell, h2 bool) *http.Client {
+	var protocols http.Protocols
+	protocols.SetHTTP1(!h2)
+	protocols.SetUnencryptedHTTP2(h2)
+	return &http.Client{Transport: &http.Transport{
+		Protocols:   &protocols,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return l.pair(cell) },
+	}}
+}
+
+func (l *lab) pair(cell Cell) (net.Conn, error) {
 	a, b, err := sys.StreamPair()
 	if err != nil {
-		l.t.Fatal(err)
+		return nil, err
 	}
 	ours, theirs := fileConn(l.t, a), fileConn(l.t, b)
 	done := make(chan error, 1)
@@ -172,21 +189,7 @@ func (l *lab) connect(cell Cell, h2 bool) *http.Client {
 			l.t.Errorf("ServeConn: %v", err)
 		}
 	})
-	var protocols http.Protocols
-	protocols.SetHTTP1(!h2)
-	protocols.SetUnencryptedHTTP2(h2)
-	given := false
-	return &http.Client{Transport: &http.Transport{
-		Protocols: &protocols,
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			if given {
-				return nil, errors.New("one connection is all there is")
-			}
-			given = true
-			return ours, nil
-		},
-		MaxConnsPerHost: 1,
-	}}
+	return ours, nil
 }
 
 func fileConn(t *testing.T, f *os.File) net.Conn {

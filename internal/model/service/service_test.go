@@ -112,8 +112,12 @@ func box(t *testing.T, c *control.Client, cell control.Cell) *http.Client {
 	}
 	ours.Close()
 	t.Cleanup(func() { conn.Close() })
+	// As a box does: HTTP/2 on the one connection that there is.
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
 	return &http.Client{Transport: &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }, MaxConnsPerHost: 1,
+		Protocols:   &protocols,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	}}
 }
 
