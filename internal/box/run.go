@@ -157,8 +157,18 @@ func (b *box) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Unpack(b.server.dns.Answer(ctx, query)); err != nil || m.RCode != dnsmessage.RCodeSuccess || len(m.Answers) != 1 {
-		return fmt.Errorf("the probe of virtual DNS got %s and %d answers: %w", m.RCode, len(m.Answers), errors.Join(err, ctx.Err()))
+	// A warden that still builds may take longer than an agent's query may wait
+	// (B14): the probe asks again, the agent does not run yet.
+	for {
+		if err := m.Unpack(b.server.dns.Answer(ctx, query)); err != nil {
+			return fmt.Errorf("the probe of virtual DNS: %w", err)
+		}
+		if m.RCode != dnsmessage.RCodeServerFailure || ctx.Err() != nil {
+			break
+		}
+	}
+	if m.RCode != dnsmessage.RCodeSuccess || len(m.Answers) != 1 {
+		return fmt.Errorf("the probe of virtual DNS got %s and %d answers", m.RCode, len(m.Answers))
 	}
 	if _, err := b.kernel.refused(ctx); err != nil {
 		return err
