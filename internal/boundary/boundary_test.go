@@ -147,9 +147,7 @@ func TestUnrecordedNeverOpens(t *testing.T) {
 	for _, rec := range []*memory{{err: errors.New("full")}, {block: true}} {
 		dest := &place{}
 		g := gate(t, rec, dest)
-		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-		g.Serve(ctx, request("ok.test", 443), agent(t))
-		cancel()
+		g.Serve(context.Background(), request("ok.test", 443), agent(t))
 		if dest.opened != 0 {
 			t.Fatal("opened without a record")
 		}

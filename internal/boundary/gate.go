@@ -121,8 +121,10 @@ func (g *Gate) record(ctx context.Context, r Record) error {
 }
 
 // refuse records a refusal. A failed write leaves it a refusal: nothing was
-// opened, and the count waits for the next try.
+// opened, and the count waits for the next try. The end of the cell does not
+// break the write off, or a record that arrived would be written again.
 func (g *Gate) refuse(ctx context.Context, r Record) {
+	ctx = context.WithoutCancel(ctx)
 	r.Kind = Denied
 	r.Decision = r.Verdict.Refusal().Word()
 	if !g.Refusals.Itemise() || g.record(ctx, r) != nil {

@@ -10,6 +10,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/flow"
 )
 
 // senders is how many requests to the daemon are under way at once: while one
@@ -100,6 +101,9 @@ func message(r boundary.Record) *skepv1.FlowRecord {
 		Rule: r.Verdict.Rule, Line: uint32(r.Verdict.Line), Decision: r.Decision, Reason: r.Verdict.Reason.Token(), AllowWith: r.Verdict.AllowWith,
 		InnerProtocol: q.Inner.Protocol.String(), InnerName: q.Inner.Name, InnerAlpn: q.Inner.ALPN,
 		Count: q.Count, Dropped: uint32(r.Dropped), BytesUp: r.Up, BytesDown: r.Down, Milliseconds: uint64(r.Duration.Milliseconds()),
+	}
+	if q.Conn == (flow.ID{}) {
+		m.Connection = "" // refused before there was one
 	}
 	if r.Address.IsValid() {
 		m.Address = r.Address.String()
