@@ -39,19 +39,21 @@ static int find_again(int fd)
     return again;
 }
 
-static void make_parents(int root, const char *path)
+/* parent_of opens the directory that the last name of a path is to stand in, and makes what is missing above it. It
+ * follows no link: a kept home is what an earlier agent left in it, and the host's tree is still in view. */
+static int parent_of(int root, const char *path, const char **name)
 {
-    char part[4096];
-    size_t n = strlen(path);
-    if (n >= sizeof part)
-        fail_as(ENAMETOOLONG, "make", path);
-    for (size_t i = 1; i < n; i++)
-        if (path[i] == '/') {
-            memcpy(part, path, i);
-            part[i] = 0;
-            if (mkdirat(root, part + 1, 0755) < 0 && errno != EEXIST)
-                fail("make", part);
-        }
+    char part[264]; /* a name that is too long for the kernel stays so */
+    int dir = dup(root);
+    for (*name = path + 1; strchr(*name, '/'); *name = strchr(*name, '/') + 1) {
+        int above = dir;
+        snprintf(part, sizeof part, "%.*s", (int)strcspn(*name, "/"), *name);
+        if (mkdirat(above, part, 0755) < 0 && errno != EEXIST)
+            fail("make", part);
+        must(dir = openat(above, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), "open", part);
+        close(above);
+    }
+    return dir;
 }
 
 static void attributes(int mount, uint32_t flags, const char *path)
@@ -141,10 +143,10 @@ static int overlay(struct cell *c, const struct record *r, const char *path)
     return filesystem("overlay", options, path);
 }
 
-static void write_file(struct cell *c, const struct record *r, const char *path)
+static void write_file(struct cell *c, const struct record *r, const char *path, int dir, const char *name)
 {
     const char *data = spec_data(c, r->data, r->len);
-    int f = openat(c->root, path + 1, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, r->mode);
+    int f = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, r->mode);
     must(f, "make the file", path);
     for (uint32_t done = 0; done < r->len;) {
         ssize_t n = write(f, data + done, r->len - done);
@@ -179,18 +181,18 @@ static void apply(struct cell *c, const struct record *r)
     const char *path = spec_string(c, r->path);
     if (path[0] != '/' || strstr(path, "/../"))
         fail_as(EBADMSG, "not an absolute path:", path);
-    if (r->op <= OP_SYMLINK) /* the three that make something in the skeleton */
-        make_parents(c->root, path);
+    const char *name = NULL;
+    int dir = r->op <= OP_SYMLINK ? parent_of(c->root, path, &name) : -1; /* the three that make something */
     switch (r->op) {
     case OP_DIR:
-        if (mkdirat(c->root, path + 1, r->mode) < 0 && errno != EEXIST)
+        if (mkdirat(dir, name, r->mode) < 0 && errno != EEXIST)
             fail("make", path);
         break;
     case OP_FILE:
-        write_file(c, r, path);
+        write_file(c, r, path, dir, name);
         break;
     case OP_SYMLINK:
-        must(symlinkat(spec_string(c, r->data), c->root, path + 1), "link", path);
+        must(symlinkat(spec_string(c, r->data), dir, name), "link", path);
         break;
     case OP_BIND:
         attach(c, r->flags & REC_DETACHED ? dup(fd_of(c, r, 0)) : clone_tree(fd_of(c, r, 0), path), r, path);
@@ -222,6 +224,8 @@ static void apply(struct cell *c, const struct record *r)
     default:
         fail_as(EBADMSG, "unknown step for", path);
     }
+    if (dir >= 0)
+        close(dir);
 }
 
 static void apply_all(struct cell *c, bool of_proc)

@@ -112,7 +112,8 @@ func devices(t *tree) {
 	t.add(proto.Step{Op: proto.OpTmpfs, Path: "/dev", Mode: 0o755, Size: 1 << 16, NoExec: true})
 	for _, name := range proto.Devices() {
 		t.add(proto.Step{Op: proto.OpFile, Path: "/dev/" + name, Mode: 0o666})
-		t.add(proto.Step{Op: proto.OpBind, Path: "/dev/" + name, Device: name, NoExec: true})
+		// Read-only means the node itself: an agent may write to the device, not set the times of the host's file.
+		t.add(proto.Step{Op: proto.OpBind, Path: "/dev/" + name, Device: name, NoExec: true, ReadOnly: true})
 	}
 	for _, l := range [][2]string{
 		{"fd", "/proc/self/fd"}, {"stdin", "fd/0"}, {"stdout", "fd/1"}, {"stderr", "fd/2"}, {"ptmx", "pts/ptmx"},
