@@ -45,22 +45,16 @@ func footer(c *skepv1.Cell) []string {
 		what = escape.Line(c.Cause) + ", " + what
 	}
 	lines := []string{fmt.Sprintf("cell %s stopped: %s, %s", c.Id, what, duration(c.Started, c.Stopped))}
-	if writable(c) {
-		lines = append(lines, "what it changed: skep diff "+c.Id)
+	switch n := c.FilesChanged; {
+	case n > 0:
+		lines = append(lines, fmt.Sprintf("%s changed: skep diff %s", count(n, "file"), c.Id))
+	case n < 0:
+		lines = append(lines, "files changed: skep diff "+c.Id)
 	}
 	if n := c.CrossingsRefused; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s refused: skep ledger show %s --decision deny", count(n, "crossing"), c.Id))
 	}
 	return lines
-}
-
-func writable(c *skepv1.Cell) bool {
-	for _, g := range c.Grants {
-		if g.Writable {
-			return true
-		}
-	}
-	return false
 }
 
 func count(n int64, word string) string {

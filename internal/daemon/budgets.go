@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"io/fs"
 	"path/filepath"
 	"syscall"
@@ -65,3 +66,32 @@ func (l *life) carried(n uint64) {
 		l.end(cells.Cause{Word: "budget", Budget: "net", Limit: limit, Peak: used})
 	}
 }
+
+// mostCounted bounds what the end of a cell spends on its summary.
+const mostCounted = 10_000
+
+// countChanged counts the files in a cell's layers, whiteouts included; -1 if
+// there are too many, or some that we may not see.
+func (d *Daemon) countChanged(id string) (n int64) {
+	uppers, err := filepath.Glob(d.layerDir(id, "[0-9]*", "upper"))
+	if err != nil {
+		return -1
+	}
+	for _, upper := range uppers {
+		err := filepath.WalkDir(upper, func(_ string, e fs.DirEntry, err error) error {
+			if err != nil || n > mostCounted {
+				return errNotCounted
+			}
+			if !e.IsDir() {
+				n++
+			}
+			return nil
+		})
+		if err != nil {
+			return -1
+		}
+	}
+	return n
+}
+
+var errNotCounted = errors.New("not counted")

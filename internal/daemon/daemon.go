@@ -136,16 +136,17 @@ func takeLock(path string, wait time.Duration) (*os.File, error) {
 // Serve answers calls until ctx ends or, for an automatic daemon, nothing has
 // happened for ten minutes. Running cells are ended and recorded before it returns.
 func (d *Daemon) Serve(ctx context.Context) error {
-	api, err := d.listen("api.sock", sys.Stream)
-	if err != nil {
-		return err
-	}
-	defer d.unlisten(api, "api.sock")
 	fds, err := d.listen("fd.sock", sys.Seqpacket)
 	if err != nil {
 		return err
 	}
 	defer d.unlisten(fds, "fd.sock")
+	// Last, since whoever finds this one may use the other.
+	api, err := d.listen("api.sock", sys.Stream)
+	if err != nil {
+		return err
+	}
+	defer d.unlisten(api, "api.sock")
 	l, err := net.FileListener(api)
 	if err != nil {
 		return fmt.Errorf("serve the API: %w", err)

@@ -238,8 +238,10 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 	if err != nil {
 		d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
 	}
+	changed := d.countChanged(id)
 	_, err = d.cells.Change(id, func(r *cells.Record) {
 		r.State, r.Stopped, r.ExitCode, r.Cause = state, now, code, cause
+		r.FilesChanged = changed
 	})
 	if err != nil {
 		d.Log.Error("the end of a cell was not kept", "cell", id, "err", err)

@@ -17,7 +17,7 @@ func message(r cells.Record) *skepv1.Cell {
 		Id: r.ID, Name: r.Name, State: stateOf(r.State), Argv: r.Argv, ProfileName: r.ProfileName, ProfileDigest: r.ProfileDigest,
 		Created: timeText(r.Created), Started: timeText(r.Started), Stopped: timeText(r.Stopped), ExitCode: int32(r.ExitCode),
 		Cause: r.Cause.String(), Limit: r.Cause.Limit, Peak: r.Cause.Peak, CrossingsAllowed: r.Allowed, CrossingsRefused: r.Refused,
-		Unenforced: r.Unenforced, WorkingDir: r.WorkingDir, Error: r.Cause.Detail,
+		Unenforced: r.Unenforced, WorkingDir: r.WorkingDir, Error: r.Cause.Detail, FilesChanged: r.FilesChanged,
 	}
 	for _, g := range r.Grants {
 		c.Grants = append(c.Grants, &skepv1.Grant{Path: g.Path, Writable: g.Writable, Layer: int32(g.Layer)})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -57,11 +58,10 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 
 // notices are what a person should know before the agent's first byte.
 func notices(a *application) []string {
-	var out []string
-	for _, key := range a.unenforced {
-		out = append(out, fmt.Sprintf("budget.%s is not enforced on this host", key))
+	if len(a.unenforced) == 0 {
+		return nil
 	}
-	return out
+	return []string{"not enforced on this host: budget." + strings.Join(a.unenforced, ", budget.")}
 }
 
 // declare makes the cell's record and its first entry (L3): after it the cell

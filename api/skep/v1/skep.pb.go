@@ -468,9 +468,12 @@ type Cell struct {
 	// The granted roots in the order of their layers.
 	Grants []*Grant `protobuf:"bytes,16,rep,name=grants,proto3" json:"grants,omitempty"`
 	// What the profile asked for if available and this host does not enforce.
-	Unenforced    []string `protobuf:"bytes,17,rep,name=unenforced,proto3" json:"unenforced,omitempty"`
-	WorkingDir    string   `protobuf:"bytes,18,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
-	Error         string   `protobuf:"bytes,19,opt,name=error,proto3" json:"error,omitempty"`
+	Unenforced []string `protobuf:"bytes,17,rep,name=unenforced,proto3" json:"unenforced,omitempty"`
+	WorkingDir string   `protobuf:"bytes,18,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	Error      string   `protobuf:"bytes,19,opt,name=error,proto3" json:"error,omitempty"`
+	// Files that stand in the layer when the cell has ended, deleted ones included;
+	// -1 where they were not counted. The difference is exact, this is for a summary.
+	FilesChanged  int64 `protobuf:"varint,20,opt,name=files_changed,json=filesChanged,proto3" json:"files_changed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -636,6 +639,13 @@ func (x *Cell) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Cell) GetFilesChanged() int64 {
+	if x != nil {
+		return x.FilesChanged
+	}
+	return 0
 }
 
 type Grant struct {
@@ -2457,7 +2467,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
 	"\fTerminalSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
-	"\acolumns\x18\x02 \x01(\rR\acolumns\"\xb6\x04\n" +
+	"\acolumns\x18\x02 \x01(\rR\acolumns\"\xdb\x04\n" +
 	"\x04Cell\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12(\n" +
@@ -2481,7 +2491,8 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"unenforced\x12\x1f\n" +
 	"\vworking_dir\x18\x12 \x01(\tR\n" +
 	"workingDir\x12\x14\n" +
-	"\x05error\x18\x13 \x01(\tR\x05error\"M\n" +
+	"\x05error\x18\x13 \x01(\tR\x05error\x12#\n" +
+	"\rfiles_changed\x18\x14 \x01(\x03R\ffilesChanged\"M\n" +
 	"\x05Grant\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1a\n" +
 	"\bwritable\x18\x02 \x01(\bR\bwritable\x12\x14\n" +

@@ -97,6 +97,7 @@ type Record struct {
 	Cause         Cause     `json:"cause,omitzero"`
 	Allowed       int64     `json:"allowed"` // crossings
 	Refused       int64     `json:"refused"`
+	FilesChanged  int64     `json:"files_changed"` // in the layer at the end, -1 if not counted
 }
 
 // version of the file's form.

@@ -78,24 +78,27 @@ func Findings(h Host, f cell.Features) []Finding {
 		mode.Fix = "install the package, whose worker has an id range"
 	}
 	out = append(out, mode)
-	for _, l := range []struct {
-		name string
-		held bool
-	}{{"memory limit", f.Limits.Memory}, {"process limit", f.Limits.Pids}, {"cpu limit", f.Limits.CPU}} {
-		d := Finding{Name: l.name, Status: OK, Detail: "held by a cgroup"}
-		if !l.held {
-			d.Status, d.Detail, d.Fix = Degraded, "no cgroup controller is delegated", "run under systemd with Delegate=yes, or write `if_available: true` beside the limit"
-			if l.name == "process limit" {
-				d.Detail = "held by RLIMIT_NPROC of the cell's namespace"
-			}
-		}
-		out = append(out, d)
+	out = append(out, limit("memory limit", f.Limits.Memory), limit("cpu limit", f.Limits.CPU))
+	pids := limit("process limit", f.Limits.Pids)
+	if !f.Limits.Memory { // no group at all: the namespace's own limit holds
+		pids = Finding{Name: pids.Name, Status: OK, Detail: "held by RLIMIT_NPROC of the cell's namespace"}
 	}
+	out = append(out, pids)
 	v6 := Finding{Name: "IPv6", Status: OK, Detail: "cells have both families"}
 	if !h.IPv6 {
 		v6.Status, v6.Detail = Degraded, "AAAA answers are empty"
 	}
 	return append(out, v6)
+}
+
+func limit(name string, held bool) Finding {
+	if held {
+		return Finding{Name: name, Status: OK, Detail: "held by a cgroup"}
+	}
+	return Finding{
+		Name: name, Status: Degraded, Detail: "no cgroup controller is delegated",
+		Fix: "run under systemd with Delegate=yes, or write `if_available: true` beside the limit",
+	}
 }
 
 func namespaces(h Host) Finding {
