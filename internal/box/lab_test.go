@@ -169,8 +169,18 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { l.once.Do(func() { close(l.c) }); return nil }
 func (l *oneConn) Addr() net.Addr { return l.addr }
 
-// start runs a box; assignment is completed with the cell's identity.
+// start runs a box in this process; assignment is completed with the cell's
+// identity.
 func start(t *testing.T, a *skepv1.Assignment, gateway http.Handler) *lab {
+	t.Helper()
+	return startAs(t, a, gateway, func(ctx context.Context, c Config) error {
+		c.Internet = &internet.Dest{}
+		c.Gateway = func(h http.RoundTripper) boundary.Dest { return model.Dest{Gateway: h} }
+		return Run(ctx, c)
+	})
+}
+
+func startAs(t *testing.T, a *skepv1.Assignment, gateway http.Handler, run func(context.Context, Config) error) *lab {
 	t.Helper()
 	world(t)
 	l := &lab{cellNet: newCellNet(t), result: make(chan error, 1)}
@@ -178,14 +188,14 @@ func start(t *testing.T, a *skepv1.Assignment, gateway http.Handler) *lab {
 	l.daemon = &daemon{assignment: a, ready: make(chan *skepv1.ReadyRequest, 4), end: make(chan struct{}), added: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.Handle(skepv1connect.NewBoxServiceHandler(l.daemon))
-	c := Config{Daemon: serveH2(t, mux), Warden: l.box, Internet: &internet.Dest{}, Gateway: func(h http.RoundTripper) boundary.Dest { return model.Dest{Gateway: h} }}
+	c := Config{Daemon: serveH2(t, mux), Warden: l.box}
 	if gateway != nil {
 		c.Model = serveH2(t, gateway)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.kill = cancel
 	t.Cleanup(cancel)
-	go func() { l.result <- Run(ctx, c) }()
+	go func() { l.result <- run(ctx, c) }()
 	select {
 	case r := <-l.daemon.ready:
 		if r.Done || r.Error != "" {
