@@ -61,7 +61,7 @@ func Ensure(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(c.Places.Run, "launch.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := openOwn(filepath.Join(c.Places.Run, "launch.lock"), 0)
 	if err != nil {
 		return fmt.Errorf("start skepd: %w", err)
 	}

@@ -137,7 +137,7 @@ func environment() []string { return []string{"PATH=/usr/bin:/bin"} }
 
 // openLog opens the daemon's log, which is its user's.
 func (c Config) openLog(a *account) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(c.Places.Run, "skepd.log"), os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	f, err := openOwn(filepath.Join(c.Places.Run, "skepd.log"), os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +146,24 @@ func (c Config) openLog(a *account) (*os.File, error) {
 			_ = f.Close()
 			return nil, err
 		}
+	}
+	return f, nil
+}
+
+// openOwn opens a file of ours in RUN. Where root works for the system user, the
+// directory is that user's: a link that it planted must not become root's deed.
+func openOwn(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	st, err := sys.StatFile(f)
+	if err == nil && (st.Mode&sys.ModeTypeMask != sys.ModeRegular || st.Nlink != 1) {
+		err = fmt.Errorf("%s is a link: remove it", path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
 	}
 	return f, nil
 }
