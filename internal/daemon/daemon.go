@@ -64,16 +64,16 @@ type Daemon struct {
 	ctx  context.Context // ends with the daemon, not with a request
 	stop context.CancelFunc
 
-	mu    sync.Mutex
-	live  map[string]*life
-	work  sync.WaitGroup
-	ended chan struct{}
+	mu      sync.Mutex
+	live    map[string]*life
+	work    sync.WaitGroup
+	retired bool // no worker is left
 }
 
 // Open takes the state directory for this daemon, and ends and records what an
 // earlier one left behind. A second daemon on it is refused (D10).
 func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
-	d := &Daemon{Config: c, live: map[string]*life{}, ended: make(chan struct{})}
+	d := &Daemon{Config: c, live: map[string]*life{}}
 	d.ctx, d.stop = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {

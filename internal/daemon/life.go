@@ -253,7 +253,11 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 func (d *Daemon) forget(l *life) {
 	d.mu.Lock()
 	delete(d.live, l.id)
+	last := d.retired && len(d.live) == 0
 	d.mu.Unlock()
+	if last {
+		d.stop()
+	}
 	d.idle.touch(0)
 	d.work.Done()
 }

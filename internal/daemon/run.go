@@ -51,9 +51,28 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 		sys.CloseAll(l.held)
 		d.removeLayer(l.id)
 		l.conclude()
+		d.retireWithoutWorker()
 		return d.tellOnce(l.id, out)
 	}
 	return d.report(ctx, l, out)
+}
+
+// retireWithoutWorker ends a daemon that can build nothing any more, with its last
+// cell: the next skep starts another, with a worker.
+func (d *Daemon) retireWithoutWorker() {
+	ctx, cancel := context.WithTimeout(d.ctx, 5*time.Second)
+	defer cancel()
+	if _, err := d.Driver.Features(ctx); err == nil {
+		return
+	}
+	d.Log.Error("the worker is gone; skepd ends with its last cell")
+	d.mu.Lock()
+	d.retired = true
+	alone := len(d.live) == 0
+	d.mu.Unlock()
+	if alone {
+		d.stop()
+	}
 }
 
 // notices are what a person should know before the agent's first byte.
