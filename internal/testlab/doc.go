@@ -6,9 +6,10 @@
 //     of the world is the lab's own (a local route for all of them), so public,
 //     private and metadata addresses are served alike, and one that nobody
 //     serves refuses at once.
-//   - The whole test binary runs there (Run), as the user who started it and
-//     with no more power: what it starts, skepd and boxes included, sees the lab
-//     and nothing else. /etc/resolv.conf and /etc/hosts are the lab's.
+//   - The test binary itself runs there, whole (Run) or for one test (Test), as
+//     the user who started it and with no more power: what it starts, skepd and
+//     boxes included, sees the lab and nothing else. /etc/resolv.conf and
+//     /etc/hosts are the lab's.
 //   - Whatever arrives is recorded before it is answered, so that "nothing was
 //     sent" can be asserted.
 package testlab

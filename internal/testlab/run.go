@@ -1,12 +1,17 @@
 package testlab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -34,12 +39,51 @@ func Run(m *testing.M) int {
 	case stageInside, stageAbsent:
 		return m.Run()
 	}
+	return enter(os.Args[1:], os.Stdout)
+}
+
+// Test runs one test in a lab of its own, where the package's other tests stay
+// outside. It must be the first thing that a test does: the binary runs again
+// inside, for this test alone, and comes back here with the lab.
+func Test(t *testing.T, test func(t *testing.T, lab *Lab)) {
+	t.Helper()
+	switch os.Getenv(stageVariable) {
+	case stageSetUp:
+		os.Exit(setUp())
+	case stageInside, stageAbsent:
+		test(t, New(t))
+		return
+	}
+	var out bytes.Buffer
+	only := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
+	code := enter([]string{"-test.run=" + only, "-test.v", "-test.timeout=5m"}, &out)
+	lines := strings.Join(slices.DeleteFunc(strings.Split(out.String(), "\n"), func(l string) bool {
+		return strings.HasPrefix(l, "=== ") || l == "PASS" || l == "FAIL"
+	}), "\n")
+	switch {
+	case code != 0:
+		t.Errorf("in the lab, status %d:\n%s", code, lines)
+	case strings.Contains(lines, "--- SKIP: "+t.Name()+" "):
+		t.Skip(lines)
+	case !strings.Contains(lines, "--- PASS: "+t.Name()+" "):
+		t.Errorf("the test did not run in the lab:\n%s", out.String())
+	default:
+		t.Log(lines)
+	}
+}
+
+// enter runs this binary again, with arguments, in new namespaces.
+func enter(args []string, out io.Writer) int {
 	dir, err := os.MkdirTemp("", "skep-lab-")
 	if err != nil {
 		return failed(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	cmd := again(stageSetUp, labDirVariable+"="+dir)
+	// Whoever is not the daemon's user reads resolv.conf too.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return failed(err)
+	}
+	cmd := again(stageSetUp, args, out, labDirVariable+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS,
 	}
@@ -52,8 +96,9 @@ func Run(m *testing.M) int {
 	}
 	// The child dies with the thread that started it.
 	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
-		cmd = again(stageAbsent, labDirVariable+"="+err.Error())
+		cmd = again(stageAbsent, args, out, labDirVariable+"="+err.Error())
 		if err := cmd.Start(); err != nil {
 			return failed(err)
 		}
@@ -83,7 +128,7 @@ func setUp() int {
 	if err := sys.ClearAmbient(); err != nil {
 		return failed(err)
 	}
-	cmd := again(stageInside)
+	cmd := again(stageInside, os.Args[1:], os.Stdout)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return failed(err)
@@ -93,11 +138,11 @@ func setUp() int {
 
 const labDirVariable = "SKEP_TESTLAB_DIR"
 
-func again(stage string, more ...string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+func again(stage string, args []string, out io.Writer, more ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(append(os.Environ(), stageVariable+"="+stage), more...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, os.Stderr
 	return cmd
 }
 

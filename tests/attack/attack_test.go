@@ -12,11 +12,10 @@ import (
 	"testing"
 
 	"skep.dev/skep/internal/cell/celltest"
-	"skep.dev/skep/internal/testlab"
 )
 
 func TestMain(m *testing.M) {
-	code := testlab.Run(m)
+	code := m.Run()
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)
 	}

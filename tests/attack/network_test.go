@@ -12,8 +12,9 @@ import (
 // TestAddressesWithoutARule: a cell that no rule opens reaches no address of the
 // host or beyond, in no way that a stream or datagram can be sent; and nothing of
 // it arrives (B11 to B16).
-func TestAddressesWithoutARule(t *testing.T) {
-	lab := testlab.New(t)
+func TestAddressesWithoutARule(t *testing.T) { testlab.Test(t, addressesWithoutARule) }
+
+func addressesWithoutARule(t *testing.T, lab *testlab.Lab) {
 	var args []string
 	for _, at := range []string{
 		"127.0.0.1:7080", "[::1]:7080", "169.254.169.254:80", "8.8.8.8:443", "8.8.8.8:53", "10.0.0.1:22", "77.88.55.60:80",
