@@ -154,15 +154,16 @@ func (t *transaction) verifyNode(ctx context.Context, i, n int, dir *os.File, na
 	if got.Type != want.Type || (got.Mode != want.Mode && !opened) {
 		return tree.ErrMoved
 	}
-	f, err := openOwn(dir, name, &st)
+	f, giveBack, err := openOwn(dir, name, &st)
 	if err != nil {
-		return err
+		return errors.Join(err, giveBack())
 	}
 	defer f.Close()
 	if want.Type == snapshot.Dir {
 		return verifyDir(f, &st, want, children)
 	}
-	if err := (tree.Reader{}).File(ctx, f, &st, &got); err != nil {
+	err = (tree.Reader{}).File(ctx, f, &st, &got)
+	if err = errors.Join(err, giveBack()); err != nil {
 		return err
 	}
 	if !got.SameXattrs(want) || got.Size != want.Size || (!want.Unreadable && got.Digest != want.Digest) {
@@ -190,32 +191,29 @@ func verifyDir(f *os.File, st *sys.FileStat, want snapshot.State, children int) 
 }
 
 // openOwn opens an object that was taken out, to read. Its owner may read it
-// even where the mode says no: the mode is lent for the moment of the open, and
-// given back at once for a file, since a hard link outside shares it. A
-// directory keeps it until it is removed or put back.
-func openOwn(dir *os.File, name string, st *sys.FileStat) (*os.File, error) {
-	f, err := sys.OpenBeneath(dir, name, os.O_RDONLY, 0)
+// even where the mode says no: the mode is lent, since attributes are read with
+// the mode of the moment. giveBack must be called: a hard link outside shares
+// the mode of a file. A directory keeps it until it is removed or put back.
+func openOwn(dir *os.File, name string, st *sys.FileStat) (f *os.File, giveBack func() error, err error) {
+	giveBack = func() error { return nil }
+	f, err = sys.OpenBeneath(dir, name, os.O_RDONLY, 0)
 	isDir := st.Mode&sys.ModeTypeMask == sys.ModeDir
 	mode := st.Mode & 0o7777
 	lend := denied(err) || (isDir && mode&0o700 != 0o700)
 	if !lend || int(st.Uid) != os.Geteuid() {
-		return f, err
+		return f, giveBack, err
 	}
 	if f != nil {
 		f.Close()
 	}
 	if err := sys.ChmodAt(dir, name, mode|0o700); err != nil {
-		return nil, err
+		return nil, giveBack, err
+	}
+	if !isDir {
+		giveBack = func() error { return sys.ChmodAt(dir, name, mode) }
 	}
 	f, err = sys.OpenBeneath(dir, name, os.O_RDONLY, 0)
-	if !isDir {
-		err = errors.Join(err, sys.ChmodAt(dir, name, mode))
-	}
-	if err != nil && f != nil {
-		f.Close()
-		f = nil
-	}
-	return f, err
+	return f, giveBack, err
 }
 
 // save keeps an old content for Undo; mode, time and attributes are in the

@@ -44,7 +44,7 @@ type fixture struct {
 func newFixture(t *testing.T, baseOps, cellOps []op) *fixture {
 	t.Helper()
 	f := &fixture{t: t, cell: layertest.Start(t), baseOps: baseOps}
-	root := t.TempDir()
+	root := fastDir(t)
 	f.base, f.layer, f.state = filepath.Join(root, "base"), filepath.Join(root, "layer"), filepath.Join(root, "state")
 	f.reset()
 	view, failed, err := f.cell.Run(f.base, f.layer, cellOps)
@@ -159,7 +159,9 @@ func hardBase() []op {
 		{Kind: "write", Path: "edited", To: "old", Mode: 0o644},
 		{Kind: "write", Path: "script", To: "#!", Mode: 0o644},
 		{Kind: "write", Path: "gone", To: "gone", Mode: 0o600},
-		{Kind: "write", Path: "shut", To: "secret", Mode: 0},
+		{Kind: "write", Path: "shut", To: "secret", Mode: 0o600},
+		{Kind: "xattr", Path: "shut", To: "user.k=v"},
+		{Kind: "chmod", Path: "shut", Mode: 0},
 		{Kind: "write", Path: "becomes-dir", To: "f", Mode: 0o644},
 		{Kind: "mkdir", Path: "becomes-file", Mode: 0o755},
 		{Kind: "write", Path: "becomes-file/x", To: "x", Mode: 0o644},
