@@ -253,7 +253,7 @@ func (c *cellNet) serve() {
 		case opAdd, opRemove:
 			c.changes.Add(1)
 			if err := c.change(buf); err != nil {
-				var errno syscall.Errno = syscall.EIO
+				errno := syscall.EIO
 				errors.As(err, &errno)
 				binary.LittleEndian.PutUint32(reply[8:], uint32(errno))
 			}

@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"connectrpc.com/connect"
-	"golang.org/x/net/http2"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/api/skep/v1/skepv1connect"
@@ -19,14 +18,20 @@ import (
 const protocol = 1
 
 // over speaks HTTP/2 with prior knowledge on a descriptor. It owns f.
-func over(f *os.File) (*http2.ClientConn, error) {
+func over(ctx context.Context, f *os.File) (*http.ClientConn, error) {
 	c, err := net.FileConn(f)
 	_ = f.Close()
 	if err != nil {
 		return nil, fmt.Errorf("use descriptor %s: %w", f.Name(), err)
 	}
-	t := &http2.Transport{AllowHTTP: true, DisableCompression: true}
-	h, err := t.NewClientConn(c)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	t := &http.Transport{
+		Protocols: &protocols, DisableCompression: true,
+		// The connection is there already; nothing is ever dialed.
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil },
+	}
+	h, err := t.NewClientConn(ctx, "http", "descriptor:80")
 	if err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("speak HTTP/2 on %s: %w", f.Name(), err)
@@ -42,7 +47,7 @@ type link struct {
 
 // watch opens the stream whose first message is the assignment. It blocks until
 // the daemon has a cell for this box.
-func watch(ctx context.Context, daemon *http2.ClientConn) (*link, *skepv1.Assignment, error) {
+func watch(ctx context.Context, daemon *http.ClientConn) (*link, *skepv1.Assignment, error) {
 	l := &link{client: skepv1connect.NewBoxServiceClient(&http.Client{Transport: daemon}, "http://skepd", connect.WithReadMaxBytes(4<<20))}
 	stream, err := l.client.Watch(ctx, connect.NewRequest(&skepv1.WatchRequest{Protocol: protocol}))
 	if err != nil {

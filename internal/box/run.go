@@ -53,7 +53,7 @@ func Run(ctx context.Context, c Config) error {
 			return fmt.Errorf("confine the box: %w", err)
 		}
 	}
-	daemon, err := over(c.Daemon)
+	daemon, err := over(ctx, c.Daemon)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func build(ctx context.Context, c Config, l *link, a *skepv1.Assignment) (*box, 
 		return nil, err
 	}
 	if c.Model != nil && a.GetPolicy().GetModel() {
-		gateway, err := over(c.Model)
+		gateway, err := over(ctx, c.Model)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -123,7 +123,9 @@ func build(ctx context.Context, c Config, l *link, a *skepv1.Assignment) (*box, 
 		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
 	b.early = &early{log: s.log, kernel: b.kernel, gate: b.gate, table: table}
 	go func() { b.failed <- b.kernel.run() }()
-	go b.recorder.run(ctx)
+	for range senders {
+		go b.recorder.run(ctx)
+	}
 	if err := admit.literals(ctx); err != nil {
 		s.close()
 		return nil, err

@@ -13,6 +13,8 @@ import (
 	"skep.dev/skep/internal/route"
 )
 
+const acceptAgain = 10 * time.Millisecond // after the process ran out of descriptors
+
 // server accepts what the cell opens and takes it to the gate.
 type server struct {
 	sockets *sockets
@@ -59,8 +61,9 @@ func (s *server) accept(ctx context.Context, l *net.TCPListener) error {
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		case err != nil && isBusy(err):
-			// Out of descriptors: the kernel's queue waits until a flow has ended.
-			time.Sleep(10 * time.Millisecond)
+			// Out of descriptors: the kernel's queue waits until a flow has ended,
+			// and nothing tells us when.
+			<-time.After(acceptAgain)
 			continue
 		case err != nil:
 			return fmt.Errorf("accept from the cell: %w", err)

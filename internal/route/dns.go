@@ -10,10 +10,10 @@ import (
 	"skep.dev/skep/internal/name"
 )
 
-const (
-	answerTTL = 3600
-	AdmitTime = 20 * time.Millisecond // for the kernel to take an address (B14)
-)
+// AdmitTime is how long an answer waits for the kernel to take an address (B14).
+const AdmitTime = 20 * time.Millisecond
+
+const answerTTL = 3600 // seconds
 
 // Admitter opens the kernel's early gate for a name's address, with the ports
 // that policy allows the name, and returns when the kernel has it (B14). For a

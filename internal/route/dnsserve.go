@@ -10,10 +10,14 @@ import (
 	"time"
 )
 
+// Limits of virtual DNS (B52, B150).
 const (
-	DNSClients = 32               // TCP clients at once, more are refused (B150)
-	DNSNames   = 65536            // in each family (B52)
-	DNSQueries = 500              // a second
+	DNSNames   = 65536 // in each family
+	DNSQueries = 500   // a second
+	DNSClients = 32    // over TCP at once; more are refused
+)
+
+const (
 	dnsPending = 128              // UDP queries that wait for the kernel at once
 	dnsIdle    = 10 * time.Second // of a TCP client
 )

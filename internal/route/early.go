@@ -19,7 +19,7 @@ var ErrMalformedLog = errors.New("malformed netfilter log datagram")
 
 // Numbers of linux/netfilter/nfnetlink_log.h.
 const (
-	logPacket     = 4<<8 | 0 // NFNL_SUBSYS_ULOG, NFULNL_MSG_PACKET
+	logPacket     = 4 << 8 // NFNL_SUBSYS_ULOG, NFULNL_MSG_PACKET (0)
 	attrPayload   = 9
 	attrPrefix    = 10
 	attrTypeMask  = 0x3fff
