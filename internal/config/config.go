@@ -29,7 +29,26 @@ type Target struct {
 	Script string    // absolute path, of Script
 	URL    *url.URL  // of OpenAI
 	Key    KeySource // of OpenAI; the zero value sends no key
+	Remote Remote    // of OpenAI
 	Line   int
+}
+
+// Remote is what has to be known of a provider beside its address. The zero
+// Remote is a provider of the published API that names its models as we do.
+type Remote struct {
+	Model        string // the provider's name of the model; the role's if ""
+	LimitField   string // the field that bounds an answer; max_tokens if ""
+	NoUsageChunk bool   // it refuses to be asked for usage at a stream's end
+	MaxOutput    int64  // tokens, where a call names none; 0 is not known
+	IdleMillis   int64  // between two events of a stream; 0 is the default
+	Price        *Price // nil is not known: a budget of money then refuses it
+}
+
+// Price is in micro-dollars for a million tokens. Nil costs what its kind does.
+type Price struct {
+	Version           string
+	Input, Output     int64
+	Cached, Reasoning *int64
 }
 
 // KeySource says where a provider's key is: in a file or in a variable of the
@@ -130,14 +149,13 @@ func (r reader) each(n *strict.Node, what, example string, read func(strict.Fiel
 
 func (r reader) target(f strict.Field) {
 	what := "target " + f.Key
-	keys, ok := r.Fields(f.Value, what, "{script: FILE}, or {openai: URL, key: file:PATH}", []string{"script", "openai", "key"})
+	keys, ok := r.Fields(f.Value, what, "{script: FILE}, or {openai: URL, key: file:PATH}", append([]string{"script", "openai"}, remoteKeys()...))
 	if !ok {
 		return
 	}
 	t := Target{Name: f.Key, Line: f.At.Line}
 	script, isScript := keys["script"]
 	openai, isOpenAI := keys["openai"]
-	key, hasKey := keys["key"]
 	switch {
 	case isScript == isOpenAI:
 		r.Add(f.At, f.Key, what+" needs exactly one of script and openai", "{script: FILE}, or {openai: URL, key: file:PATH}")
@@ -145,15 +163,18 @@ func (r reader) target(f strict.Field) {
 	case isScript:
 		t.Kind = Script
 		t.Script = r.file(script, what+": script")
-		if hasKey {
-			r.Fault(key, "a script needs no key", "remove it")
+		for _, name := range remoteKeys() {
+			if n, ok := keys[name]; ok {
+				r.Fault(n, "a script needs no "+name, "remove it")
+			}
 		}
 	default:
 		t.Kind = OpenAI
 		t.URL = r.url(openai)
-		if hasKey {
-			t.Key = r.key(key)
+		if n, ok := keys["key"]; ok {
+			t.Key = r.key(n)
 		}
+		t.Remote = r.remote(keys)
 	}
 	r.c.Targets = append(r.c.Targets, t)
 }

@@ -163,7 +163,7 @@ func translateTarget(t config.Target) (out control.Target, err error) {
 		out.File, err = os.Open(t.Script)
 		return out, err
 	case config.OpenAI:
-		out.OpenAI = t.URL.String()
+		out = remote(t)
 	default:
 		return out, errors.New("neither a script nor an OpenAI-compatible URL")
 	}
@@ -181,6 +181,20 @@ func translateTarget(t config.Target) (out control.Target, err error) {
 		err = fmt.Errorf("a key from %q", t.Key.Scheme)
 	}
 	return out, err
+}
+
+func remote(t config.Target) control.Target {
+	m := t.Remote
+	out := control.Target{
+		OpenAI: t.URL.String(), Model: m.Model, LimitField: m.LimitField, NoUsageChunk: m.NoUsageChunk,
+		MaxOutput: m.MaxOutput, IdleMillis: m.IdleMillis,
+	}
+	if p := m.Price; p != nil {
+		out.Price = &control.Price{
+			Version: p.Version, Input: p.Input, Output: p.Output, Cached: p.Cached, Reasoning: p.Reasoning,
+		}
+	}
+	return out
 }
 
 // amount is a limit as skep-model counts it.
