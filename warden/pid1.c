@@ -5,9 +5,9 @@
  *     | clone(NEWPID)              |
  *     |                            | /proc, masks, pivot_root           (mounts_finish)
  *     | <-------- BUILT ---------- |
- *     | moves it into its cgroups, |
  *     | waits for the box (B163)   |
  *     | --------- GO ------------> |
+ *     |                            | its cgroups: one thread that moves itself needs no grace period of the kernel's
  *     |                            | cgroup namespace, NPROC limit
  *     |                            | inner user namespace, no capability, no_new_privs
  *     |                            | Landlock, then seccomp: mounts and rules need calls that the filter refuses
@@ -180,6 +180,10 @@ void pid1_run(struct cell *c)
     struct note go;
     if (recv(c->sync[1], &go, sizeof go, 0) != sizeof go || go.kind != NOTE_GO)
         _exit(125);
+    for (unsigned i = 0; i < c->req.ncgroup; i++) {
+        must(write(c->cgroups[i], "0", 1), "enter a cgroup", "");
+        close(c->cgroups[i]);
+    }
     must(unshare(CLONE_NEWCGROUP), "make the cgroup namespace", "");
     if (s->nproc > 0) {
         struct rlimit limit = {s->nproc, s->nproc};

@@ -358,8 +358,7 @@ static void terminal_or_pipes(struct cell *c)
     fcntl(c->err[0], F_SETFL, O_NONBLOCK);
 }
 
-/* start clones PID 1 and waits until the tree stands; then the cgroups take it, and once the box has answered under
- * the cell's policy (B163) it may go on. */
+/* start clones PID 1, which may go on when the tree stands and the box has answered under the cell's policy (B163). */
 static void start(struct cell *c)
 {
     must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c->sync), "make a socket pair", "");
@@ -371,24 +370,18 @@ static void start(struct cell *c)
     if (pid == 0) {
         drop(&c->sync[0]), drop(&c->control), drop(&c->box), drop(&c->listening), drop(&c->log);
         drop(&c->stdio), drop(&c->nft), drop(&c->master), drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);
-        close_all(c->cgroups, c->req.ncgroup);
         pid1_run(c);
     }
     c->pid1_pid = pid;
     drop(&c->sync[1]), drop(&c->slave), drop(&c->in[0]), drop(&c->out[1]), drop(&c->err[1]);
     close_all(c->fds, c->nfds);
+    close_all(c->cgroups, c->req.ncgroup);
     c->nfds = 0;
     struct note n;
     if (recv(c->sync[0], &n, sizeof n, 0) != sizeof n || n.kind != NOTE_BUILT) {
         n.text[sizeof n.text - 1] = 0;
         tell(c, EV_FAILED, n.kind == NOTE_FAILED ? n.a : ECHILD, n.kind == NOTE_FAILED ? n.text : "PID 1 died");
         _exit(125);
-    }
-    for (unsigned i = 0; i < c->req.ncgroup; i++) {
-        char number[16];
-        int len = snprintf(number, sizeof number, "%d", pid);
-        must(write(c->cgroups[i], number, (size_t)len), "enter a cgroup", "");
-        close(c->cgroups[i]);
     }
     for (struct pollfd p = {c->box, POLLIN, 0}; !c->boundary; gate_serve(c)) {
         if (c->box < 0)

@@ -48,7 +48,7 @@ enum {
 };
 
 /* One request of the worker. The descriptors come with it, in this order: spec (a sealed memfd), control,
- * box, listening, log, ncgroup cgroup.procs files, stdio if HAS_STDIO, then those that records name. */
+ * box, listening, log, ncgroup files of cgroups that PID 1 enters, stdio if HAS_STDIO, then those that records name. */
 struct request {
     uint32_t magic, version;
     uint32_t flags;
