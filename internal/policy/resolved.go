@@ -63,19 +63,22 @@ func Resolve(q flow.Request, p Policy) []netip.Addr {
 // that Decide would allow (B14). The box decides each flow again.
 func Ports(host string, t flow.Transport, p Policy) right.Ports {
 	q := flow.Request{Cell: "-", Direction: flow.Out, Wire: flow.Native, Transport: t, Name: host, Count: 1}
-	var edges []right.PortRange
-	add := func(ports right.Ports) { edges = append(edges, ports...) }
-	if Dispatch(q) == RowModel {
-		add(right.Ports{{First: 80, Last: 80}})
-	}
-	for _, rules := range [][]Rule{p.Rules, p.Ceiling.Allow, p.Ceiling.Deny} {
+	// Rules for other names have no say, and there may be a thousand.
+	tables := address.New()
+	about := func(rules []Rule) (out []Rule) {
 		for _, r := range rules {
-			add(r.Ports)
+			if r.names(q, tables) {
+				out = append(out, r)
+			}
 		}
+		return out
 	}
-	var cuts []uint32
-	for _, r := range edges {
-		cuts = append(cuts, uint32(r.First), uint32(r.Last)+1)
+	p.Rules, p.Ceiling.Allow, p.Ceiling.Deny = about(p.Rules), about(p.Ceiling.Allow), about(p.Ceiling.Deny)
+	cuts := []uint32{80, 81} // of the model gateway
+	for _, r := range slices.Concat(p.Rules, p.Ceiling.Allow, p.Ceiling.Deny) {
+		for _, part := range r.Ports {
+			cuts = append(cuts, uint32(part.First), uint32(part.Last)+1)
+		}
 	}
 	return pieces(cuts, func(port uint16) bool {
 		q.Port = port

@@ -29,10 +29,11 @@ type Tables struct {
 	special, floor []netip.Prefix
 }
 
-// New parses the tables; they are constants, so it cannot fail.
-func New() Tables {
-	return Tables{special: parse(special), floor: parse(floor)}
-}
+// parsed is never written again.
+var parsed = Tables{special: parse(special), floor: parse(floor)}
+
+// New gives the tables.
+func New() Tables { return parsed }
 
 // Special is the range of table S that holds a, after removing an IPv4-mapped
 // prefix. ok is false for an ordinary public address.
