@@ -27,6 +27,15 @@ func WaitPidfd(pidfd *os.File) error {
 	}
 }
 
+// OpenPidfd holds the process that has the number now (pidfd_open(2)).
+func OpenPidfd(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
 // KillPidfd sends SIGKILL to the process of a pidfd; one that has gone is no error.
 func KillPidfd(pidfd *os.File) error {
 	err := unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0)

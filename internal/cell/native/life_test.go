@@ -13,6 +13,7 @@ import (
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/cell/celltest"
+	"skep.dev/skep/internal/sys"
 )
 
 func send(t *testing.T, c *celltest.Cell, kind byte, data []byte) {
@@ -85,8 +86,16 @@ func TestKilledWardenTakesTheCell(t *testing.T) {
 	if _, err := io.ReadFull(c.Client, head); err != nil {
 		t.Fatal(err)
 	}
-	pids := childrenOf(t, warden(t, r))
-	if len(pids) == 0 {
+	var processes []*os.File
+	for _, pid := range childrenOf(t, warden(t, r)) {
+		p, err := sys.OpenPidfd(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = p.Close() }()
+		processes = append(processes, p)
+	}
+	if len(processes) == 0 {
 		t.Fatal("the warden has no child")
 	}
 	if err := syscall.Kill(warden(t, r), syscall.SIGKILL); err != nil {
@@ -97,16 +106,16 @@ func TestKilledWardenTakesTheCell(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the cell outlived its warden")
 	}
-	for _, pid := range pids {
-		for i := 0; ; i++ {
-			state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			if err != nil || strings.Contains(string(state), ") Z ") {
-				break
+	for _, p := range processes {
+		gone := make(chan error, 1)
+		go func() { gone <- sys.WaitPidfd(p) }()
+		select {
+		case err := <-gone:
+			if err != nil {
+				t.Error(err)
 			}
-			if i == 1000 {
-				t.Fatalf("process %d is left: %s", pid, state)
-			}
-			time.Sleep(5 * time.Millisecond)
+		case <-time.After(20 * time.Second):
+			t.Error("a process of the cell is left")
 		}
 	}
 	if r.Result().ExitCode != 125 {
