@@ -53,6 +53,9 @@ func Run(ctx context.Context, c Config) error {
 			return fmt.Errorf("confine the box: %w", err)
 		}
 	}
+	if err := warm(ctx); err != nil {
+		return err
+	}
 	daemon, err := over(ctx, c.Daemon)
 	if err != nil {
 		return err
@@ -154,13 +157,13 @@ func (b *box) install(u *skepv1.ResolverUpdate) error {
 func (b *box) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeBy)
 	defer cancel()
-	m := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name.Model + "."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
-	query, err := m.Pack()
+	query, err := probeQuery()
 	if err != nil {
 		return err
 	}
 	// A warden that still builds may take longer than an agent's query may wait
 	// (B14): the probe asks again, the agent does not run yet.
+	var m dnsmessage.Message
 	for {
 		if err := m.Unpack(b.server.dns.Answer(ctx, query)); err != nil {
 			return fmt.Errorf("the probe of virtual DNS: %w", err)

@@ -159,6 +159,10 @@ func (s service) Watch(ctx context.Context, q *connect.Request[skepv1.WatchReque
 	}
 	// The stream is the box's life: without it the box decides by nothing new.
 	defer s.Close()
+	// The head of the answer goes ahead: with a cell, one message is left to send.
+	if err := out.Send(nil); err != nil {
+		return err
+	}
 	select {
 	case <-s.assigned:
 	case <-ctx.Done():
