@@ -99,6 +99,7 @@ func (c *Cell) start(ctx context.Context, spec *cell.Spec, q Request) (err error
 		return err
 	}
 	c.Executed, c.Before = time.Since(c.begin), c.Synced
+	_ = c.box.warden.Close() // the warden's own copy alone tells the box of its end
 	err = <-ready
 	if err == nil {
 		err = c.record(&kind.CellStarted{Driver: "native", Walls: []string{"namespaces"}, NotEnforced: []string{}})
