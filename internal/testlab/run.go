@@ -109,6 +109,11 @@ func enter(args []string, out io.Writer) int {
 // setUp makes the namespaces a lab, then runs the tests without the powers that it took.
 func setUp() int {
 	dir := os.Getenv(labDirVariable)
+	if os.Getuid() != 0 {
+		if err := ownRoot(dir); err != nil {
+			return failed(err)
+		}
+	}
 	for file, text := range map[string]string{
 		"resolv.conf": "nameserver " + Resolver.String() + "\n",
 		"hosts":       "127.0.0.1 localhost\n::1 localhost\n",
