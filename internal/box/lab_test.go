@@ -60,6 +60,7 @@ type daemon struct {
 	assignment *skepv1.Assignment
 	ready      chan *skepv1.ReadyRequest
 	end        chan struct{}
+	updates    chan *skepv1.ResolverUpdate
 
 	mu      sync.Mutex
 	records []*skepv1.FlowRecord
@@ -71,13 +72,18 @@ func (d *daemon) Watch(ctx context.Context, q *connect.Request[skepv1.WatchReque
 	if err := out.Send(&skepv1.WatchResponse{Event: &skepv1.WatchResponse_Assignment{Assignment: d.assignment}}); err != nil {
 		return err
 	}
-	select {
-	case <-d.end:
-		_ = out.Send(&skepv1.WatchResponse{Event: &skepv1.WatchResponse_End{End: &skepv1.EndOfCell{}}})
-	case <-ctx.Done():
+	end := d.end
+	for {
+		select {
+		case <-end:
+			_ = out.Send(&skepv1.WatchResponse{Event: &skepv1.WatchResponse_End{End: &skepv1.EndOfCell{}}})
+			end = nil
+		case u := <-d.updates:
+			_ = out.Send(&skepv1.WatchResponse{Event: &skepv1.WatchResponse_Resolver{Resolver: u}})
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 func (d *daemon) Record(_ context.Context, q *connect.Request[skepv1.RecordRequest]) (*connect.Response[skepv1.RecordResponse], error) {
@@ -185,7 +191,7 @@ func startAs(t *testing.T, a *skepv1.Assignment, gateway http.Handler, run func(
 	world(t)
 	l := &lab{cellNet: newCellNet(t), result: make(chan error, 1)}
 	a.Cell, a.Agent, a.Generation = "cell", "agent.example", 3
-	l.daemon = &daemon{assignment: a, ready: make(chan *skepv1.ReadyRequest, 4), end: make(chan struct{}), added: make(chan struct{}, 1)}
+	l.daemon = &daemon{assignment: a, ready: make(chan *skepv1.ReadyRequest, 4), end: make(chan struct{}), updates: make(chan *skepv1.ResolverUpdate), added: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.Handle(skepv1connect.NewBoxServiceHandler(l.daemon))
 	c := Config{Daemon: serveH2(t, mux), Warden: l.box}
