@@ -238,7 +238,7 @@ func Confined(t testing.TB, base, layerDir string) *layer.Client {
 	}
 	client := layer.NewClient(ours, 1)
 	t.Cleanup(func() {
-		client.Close()
+		_ = client.Close()
 		_ = cmd.Wait()
 	})
 	return client

@@ -230,14 +230,11 @@ func (t *transaction) save(ctx context.Context, f *os.File, name string, st *sys
 	if err := tree.CopyFile(ctx, dir, name, f, got); err != nil {
 		return fmt.Errorf("save the old content: %w", err)
 	}
-	if err := sys.ChownAt(dir, name, st.Uid, st.Gid); err != nil && !denied(err) && !isErrno(err, syscall.EINVAL) {
-		return err
+	err = sys.ChownAt(dir, name, st.Uid, st.Gid)
+	if denied(err) || isErrno(err, syscall.EINVAL) {
+		return nil
 	}
-	saved, err := os.Open(filepath.Join(t.dir, oldName, name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(saved.Sync(), saved.Close())
+	return err
 }
 
 // settle gives directories their last modes and attributes, deepest first.

@@ -66,13 +66,13 @@ func recoverOne(dir string, now time.Time, step func(string) error) (*Recovered,
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case h.Phase == phaseClosed:
+	switch h.Phase {
+	case phaseClosed:
 		if now.Sub(h.When) > UndoFor {
 			return nil, os.RemoveAll(dir)
 		}
 		return nil, nil
-	case h.Phase == phaseNone:
+	case phaseNone:
 		return nil, os.RemoveAll(dir) // the plan was never whole: nothing was touched
 	}
 	one := &Recovered{Hash: h.Hash, Finished: h.Phase == phaseDone}

@@ -164,7 +164,7 @@ func (t *transaction) commit(context.Context) error {
 	if err := t.syncRoots(); err != nil {
 		return err
 	}
-	if err := syncDirs(filepath.Join(t.dir, oldName)); err != nil {
+	if err := t.syncState(); err != nil {
 		return err
 	}
 	if err := t.do("done"); err != nil {
@@ -180,6 +180,16 @@ func (t *transaction) syncRoots() error {
 		}
 	}
 	return nil
+}
+
+// syncState writes out the saved contents: one call for all of them, since a
+// sync for each would cost more than the rest of a merge.
+func (t *transaction) syncState() error {
+	f, err := os.Open(filepath.Join(t.dir, oldName))
+	if err != nil {
+		return err
+	}
+	return errors.Join(sys.SyncFilesystem(f), f.Close())
 }
 
 func syncDirs(dirs ...string) error {

@@ -153,7 +153,7 @@ func (r Reader) hash(ctx context.Context, f io.Reader) (digest [32]byte, size in
 		}
 		n, err := io.CopyN(h, f, progressEvery)
 		size += n
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			h.Sum(digest[:0])
 			return digest, size, nil
 		}
