@@ -1,0 +1,554 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/api/skep/v1/skepv1connect"
+	"skep.dev/skep/client"
+	"skep.dev/skep/internal/cell/celltest/plain"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/profile"
+	"skep.dev/skep/internal/sys"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// clock is turned by hand.
+type clock struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers map[int]timer
+	next   int
+}
+
+type timer struct {
+	at time.Time
+	f  func()
+}
+
+func newClock() *clock {
+	return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), timers: map[int]timer{}}
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) AfterFunc(d time.Duration, f func()) func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next++
+	id := c.next
+	c.timers[id] = timer{c.now.Add(d), f}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.timers, id)
+	}
+}
+
+// turn moves the time and runs what is due, in order, each in its own goroutine.
+func (c *clock) turn(d time.Duration) {
+	c.mu.Lock()
+	c.now = c.now.Add(d)
+	var due []int
+	for id, t := range c.timers {
+		if !t.at.After(c.now) {
+			due = append(due, id)
+		}
+	}
+	slices.SortFunc(due, func(a, b int) int { return c.timers[a].at.Compare(c.timers[b].at) })
+	var run []func()
+	for _, id := range due {
+		run = append(run, c.timers[id].f)
+		delete(c.timers, id)
+	}
+	c.mu.Unlock()
+	for _, f := range run {
+		go f()
+	}
+}
+
+// lab is a daemon with a plain driver, served on its sockets.
+type lab struct {
+	t      *testing.T
+	dir    string
+	config Config
+	driver *plain.Driver
+	clock  *clock
+	daemon *Daemon
+	ended  chan error
+	stop   context.CancelFunc
+	work   string
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	dir := t.TempDir()
+	l := &lab{t: t, dir: dir, driver: &plain.Driver{}, clock: newClock(), work: filepath.Join(dir, "work")}
+	for _, d := range []string{"state", "run", "work"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.config = Config{
+		State: filepath.Join(dir, "state"), Run: filepath.Join(dir, "run"), Driver: l.driver, Clock: l.clock,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Version: "test", Owners: []uint32{uint32(os.Getuid())},
+		Orphan:     func(context.Context, string) (bool, error) { return false, nil },
+		Ceiling:    func() (*skepv1.BoxCeiling, error) { return &skepv1.BoxCeiling{}, nil },
+		ResolvConf: filepath.Join(dir, "resolv.conf"), HostsFile: filepath.Join(dir, "hosts"),
+	}
+	return l
+}
+
+func (l *lab) start() *lab {
+	l.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	if l.daemon, err = Open(ctx, l.config); err != nil {
+		l.t.Fatal(err)
+	}
+	l.stop, l.ended = cancel, make(chan error, 1)
+	go func() { l.ended <- l.daemon.Serve(ctx) }()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := <-l.ended; err != nil {
+			l.t.Errorf("serve: %v", err)
+		}
+		l.ended <- nil
+	})
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if f, err := sys.ConnectUnix(filepath.Join(l.config.Run, "api.sock"), sys.Stream); err == nil {
+			_ = f.Close()
+			return l
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatal("the daemon does not listen")
+		}
+	}
+}
+
+func (l *lab) client() skepv1connect.SkepClient {
+	return client.New(filepath.Join(l.config.Run, "api.sock"))
+}
+
+// request asks to run argv with the work directory writable.
+func (l *lab) request(budget string, argv ...string) *skepv1.RunRequest {
+	l.t.Helper()
+	source := []byte("version: v1\npaths:\n  - {path: ., rights: rw}\n" + budget)
+	p, faults := profile.ParseAt("test.yaml", profile.Place{Dir: l.work}, source)
+	if faults != nil {
+		l.t.Fatal(faults)
+	}
+	f, err := sys.OpenPlace(l.work)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer f.Close()
+	ticket, err := handover.Offer(filepath.Join(l.config.Run, "fd.sock"), []handover.Role{{Role: rolePath, Path: l.work}}, []*os.File{f})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return &skepv1.RunRequest{
+		Profile: source, ProfileName: "test.yaml", ProfileDir: l.work, ConfirmedDigest: p.Digest(), ConfirmedHow: "flag",
+		Argv: argv, Ticket: ticket, WorkingDir: l.work,
+	}
+}
+
+// run runs a cell to its end.
+func (l *lab) run(q *skepv1.RunRequest) (*skepv1.Cell, error) {
+	stream, err := l.client().Run(context.Background(), connect.NewRequest(q))
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	var last *skepv1.Cell
+	for stream.Receive() {
+		if c := stream.Msg().Cell; c != nil {
+			last = c
+		}
+	}
+	return last, stream.Err()
+}
+
+// kinds are the kinds of a cell's entries, in order.
+func (l *lab) kinds(cell string) (out []string) {
+	l.t.Helper()
+	stream, err := l.client().LedgerRead(context.Background(), connect.NewRequest(&skepv1.LedgerReadRequest{Cell: cell}))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		_, rest, _ := strings.Cut(string(stream.Msg().Json), `"kind":"`)
+		kind, _, _ := strings.Cut(rest, `"`)
+		out = append(out, kind)
+	}
+	if err := stream.Err(); err != nil {
+		l.t.Fatal(err)
+	}
+	return out
+}
+
+func TestCellRunsAndIsRecorded(t *testing.T) {
+	l := newLab(t)
+	l.driver.Flows = []*skepv1.FlowRecord{{
+		Kind: skepv1.FlowRecord_KIND_DENIED, Flow: strings.Repeat("0", 32), Destination: "x.example:443", Transport: "tcp",
+		Direction: "out", Decision: "block", Reason: "not-on-allowlist", Count: 3,
+	}}
+	l.start()
+	c, err := l.run(l.request("", "/bin/sh", "-c", "echo out; echo new > file; exit 7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.State != skepv1.CellState_CELL_STATE_STOPPED || c.ExitCode != 7 || c.Cause != "exit" || c.CrossingsRefused != 3 || c.FilesChanged != 1 {
+		t.Errorf("got %v", c)
+	}
+	want := []string{"cell.declared", "flow.denied", "cell.started", "cell.stopped"}
+	if got := l.kinds(c.Id); !slices.Equal(got, want) {
+		t.Errorf("recorded %v, want %v", got, want)
+	}
+	logs, err := l.client().Logs(context.Background(), connect.NewRequest(&skepv1.LogsRequest{Cell: "last"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	var out []byte
+	for logs.Receive() {
+		out = append(out, logs.Msg().Data...)
+	}
+	if string(out) != "out\n" {
+		t.Errorf("log holds %q", out)
+	}
+	if _, err := os.Stat(filepath.Join(l.config.Run, "cells", c.Id)); !os.IsNotExist(err) {
+		t.Errorf("the run directory of the cell is left: %v", err)
+	}
+	e, err := l.client().Explain(context.Background(), connect.NewRequest(&skepv1.ExplainRequest{Cell: c.Id, Host: "x.example"}))
+	if err != nil || !strings.Contains(e.Msg.Why, "not-on-allowlist") {
+		t.Errorf("explained %v, %v", e, err)
+	}
+}
+
+func TestSpecHoldsNothingOfTheDaemon(t *testing.T) {
+	t.Setenv("SKEP_CANARY", "leak")
+	l := newLab(t).start()
+	if _, err := l.run(l.request("", "/bin/true")); err != nil {
+		t.Fatal(err)
+	}
+	for _, pair := range l.driver.Started()[0].Env {
+		if strings.Contains(pair, "leak") {
+			t.Errorf("the agent sees %s", pair)
+		}
+	}
+	q := l.request("", "/bin/true")
+	q.Env = map[string]string{"LD_PRELOAD": "/x"}
+	if _, err := l.run(q); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a variable that the profile does not pass: %v", err)
+	}
+}
+
+func TestRefusedBeforeAnythingHappens(t *testing.T) {
+	l := newLab(t).start()
+	for name, c := range map[string]struct {
+		change func(*skepv1.RunRequest)
+		code   connect.Code
+	}{
+		"not confirmed":        {func(q *skepv1.RunRequest) { q.ConfirmedDigest = "" }, connect.CodeFailedPrecondition},
+		"said to be shipped":   {func(q *skepv1.RunRequest) { q.ConfirmedHow = "shipped" }, connect.CodeInvalidArgument},
+		"no program":           {func(q *skepv1.RunRequest) { q.Argv = nil }, connect.CodeInvalidArgument},
+		"profile with fault":   {func(q *skepv1.RunRequest) { q.Profile = append(q.Profile, "nonsense: 1\n"...) }, connect.CodeInvalidArgument},
+		"unknown ticket":       {func(q *skepv1.RunRequest) { q.Ticket = strings.Repeat("0", 32) }, connect.CodeFailedPrecondition},
+		"name of another kind": {func(q *skepv1.RunRequest) { q.Name = "last" }, connect.CodeInvalidArgument},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := l.request("", "/bin/true")
+			c.change(q)
+			if _, err := l.run(q); connect.CodeOf(err) != c.code {
+				t.Errorf("got %v, want %v", err, c.code)
+			}
+		})
+	}
+	if n := len(l.driver.Started()); n > 0 {
+		t.Errorf("%d cells were started", n)
+	}
+}
+
+// A grant whose object stands elsewhere than its role says is not granted.
+func TestGrantMustStandWhereItSays(t *testing.T) {
+	l := newLab(t).start()
+	q := l.request("", "/bin/true")
+	other, err := sys.OpenPlace(l.config.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	q.Ticket, err = handover.Offer(filepath.Join(l.config.Run, "fd.sock"), []handover.Role{{Role: rolePath, Path: l.work}}, []*os.File{other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.run(q)
+	if err == nil && len(c.Grants) > 0 {
+		t.Errorf("the daemon's state was granted as %v", c.Grants)
+	}
+}
+
+func TestWallBudgetEndsTheCell(t *testing.T) {
+	l := newLab(t).start()
+	q := l.request("budget: {wall: 20m}\n", "/bin/sleep", "600")
+	stream, err := l.client().Run(context.Background(), connect.NewRequest(q))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var c *skepv1.Cell
+	for stream.Receive() {
+		if c = stream.Msg().Cell; c.GetState() == skepv1.CellState_CELL_STATE_RUNNING {
+			l.clock.turn(20 * time.Minute)
+		}
+	}
+	if c.GetExitCode() != exitBudget || c.Cause != "budget: wall" || c.Limit != (20*time.Minute).Milliseconds() || c.Peak < c.Limit {
+		t.Errorf("got %v (%v)", c, stream.Err())
+	}
+}
+
+func TestStopIsTheFirstCause(t *testing.T) {
+	l := newLab(t).start()
+	q := l.request("", "/bin/sleep", "600")
+	q.Name = "sleeper"
+	stream, err := l.client().Run(context.Background(), connect.NewRequest(q))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for stream.Receive() && stream.Msg().Cell.GetState() != skepv1.CellState_CELL_STATE_RUNNING {
+	}
+	r, err := l.client().Stop(context.Background(), connect.NewRequest(&skepv1.StopRequest{Cell: "sleeper"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Msg.Cause != "stop" || r.Msg.ExitCode != 128+15 {
+		t.Errorf("got %v", r.Msg)
+	}
+}
+
+func TestBoxThatCannotServeStartsNoAgent(t *testing.T) {
+	l := newLab(t)
+	l.driver.BoxError = "no route"
+	l.start()
+	c, err := l.run(l.request("", "/bin/sleep", "600"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.State != skepv1.CellState_CELL_STATE_FAILED || c.ExitCode != exitFailed || !strings.Contains(c.Cause, "no route") {
+		t.Errorf("got %v", c)
+	}
+	if got := l.kinds(c.Id); !slices.Equal(got, []string{"cell.declared", "cell.stopped"}) {
+		t.Errorf("recorded %v", got)
+	}
+}
+
+func TestWithoutWorkerTheDaemonRetires(t *testing.T) {
+	l := newLab(t).start()
+	q := l.request("", "/bin/true")
+	l.driver.Break()
+	if c, err := l.run(q); err != nil || c.State != skepv1.CellState_CELL_STATE_FAILED {
+		t.Errorf("got %v, %v", c, err)
+	}
+	if err := <-l.ended; err != nil {
+		t.Error(err)
+	}
+	l.ended <- nil
+}
+
+func TestUnknownFieldIsAnErrorWithItsName(t *testing.T) {
+	l := newLab(t).start()
+	h := l.daemon.handler()
+	for name, c := range map[string]struct{ path, body, want string }{
+		"top":    {"/skep.v1.Skep/List", `{"all":true,"nonsense":1}`, "nonsense"},
+		"nested": {"/skep.v1.Skep/Run", `{"terminal":{"rowz":3}}`, "rowz"},
+		"type":   {"/skep.v1.Skep/List", `{"all":"perhaps"}`, "all"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, _ := http.NewRequest(http.MethodPost, c.path, strings.NewReader(c.body))
+			q.Header.Set("Content-Type", "application/json")
+			if strings.HasSuffix(c.path, "Run") {
+				q.Header.Set("Content-Type", "application/connect+json")
+				q.Body = io.NopCloser(bytes.NewReader(append([]byte{0, 0, 0, 0, byte(len(c.body))}, c.body...)))
+			}
+			w := &answer{header: http.Header{}}
+			h.ServeHTTP(w, q.WithContext(context.WithValue(q.Context(), peerKey{}, peer{uint32(os.Getuid())})))
+			if !strings.Contains(w.body.String(), c.want) || strings.Contains(w.body.String(), `"cells"`) {
+				t.Errorf("answered %d %s", w.status, w.body.String())
+			}
+		})
+	}
+}
+
+// answer is a response that is kept.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(s int)           { a.status = s }
+func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
+func (a *answer) Flush()                      {}
+
+func TestWrongPeerIsRefused(t *testing.T) {
+	l := newLab(t)
+	l.config.Owners = []uint32{uint32(os.Getuid()) + 1}
+	l.start()
+	if _, err := l.client().List(context.Background(), connect.NewRequest(&skepv1.ListRequest{})); err == nil {
+		t.Error("another user's call was answered")
+	}
+	// Behind the listener, too, nothing is allowed to a caller who is not known.
+	for _, c := range l.daemon.calls() {
+		w := &answer{header: http.Header{}}
+		q, _ := http.NewRequest(http.MethodPost, c.procedure, strings.NewReader("{}"))
+		l.daemon.handler().ServeHTTP(w, q)
+		if w.status != http.StatusForbidden {
+			t.Errorf("%s answered %d to nobody", c.procedure, w.status)
+		}
+	}
+}
+
+func TestSecondDaemonIsRefused(t *testing.T) {
+	l := newLab(t).start()
+	other := l.config
+	other.Run = t.TempDir()
+	if d, err := Open(context.Background(), other); err == nil {
+		d.Close()
+		t.Fatal("a second daemon took the state")
+	} else if !strings.Contains(err.Error(), "another skepd") {
+		t.Error(err)
+	}
+}
+
+func TestVersionsAreNegotiated(t *testing.T) {
+	for _, c := range []struct{ cmin, cmax, smin, smax, want int32 }{
+		{1, 1, 1, 1, 1},
+		{1, 2, 1, 1, 1}, // a newer client
+		{1, 2, 2, 3, 2}, // the server serves M and M-1
+		{2, 3, 1, 2, 2},
+		{1, 1, 2, 3, 0}, // two behind
+		{3, 4, 1, 2, 0},
+		{2, 1, 1, 2, 0},
+		{0, 0, 1, 1, 0},
+	} {
+		if got := negotiate(c.cmin, c.cmax, c.smin, c.smax); got != c.want {
+			t.Errorf("client %d..%d, server %d..%d: %d, want %d", c.cmin, c.cmax, c.smin, c.smax, got, c.want)
+		}
+	}
+	if apiMin > apiMax || apiMax-apiMin > 1 || apiMax > 1 && apiMin != apiMax-1 {
+		t.Errorf("this daemon serves %d..%d, not its version and the one before", apiMin, apiMax)
+	}
+	l := newLab(t).start()
+	if v, err := client.Negotiate(context.Background(), l.client()); err != nil || v.Api != apiMax {
+		t.Errorf("got %v, %v", v, err)
+	}
+}
+
+func TestIdleDaemonEnds(t *testing.T) {
+	l := newLab(t)
+	l.config.Auto = true
+	l.start()
+	if _, err := l.client().List(context.Background(), connect.NewRequest(&skepv1.ListRequest{})); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.turn(IdleTime - time.Second)
+	if l.daemon.ctx.Err() != nil {
+		t.Fatal("it ended too early")
+	}
+	// The call's end re-arms the timer in its own time.
+	for end := time.Now().Add(10 * time.Second); l.daemon.ctx.Err() == nil && time.Now().Before(end); {
+		l.clock.turn(IdleTime)
+	}
+	if err := <-l.ended; err != nil {
+		t.Error(err)
+	}
+	l.ended <- nil
+}
+
+func TestCellsOfADeadDaemonAreEndedAndRecorded(t *testing.T) {
+	l := newLab(t).start()
+	q := l.request("", "/bin/sleep", "600")
+	stream, err := l.client().Run(context.Background(), connect.NewRequest(q))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stream.Receive() && stream.Msg().Cell.GetState() != skepv1.CellState_CELL_STATE_RUNNING {
+	}
+	id := stream.Msg().Cell.Id
+	record, err := os.ReadFile(filepath.Join(l.config.State, "cells", id, "cell.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.stop()
+	stream.Close()
+	<-l.ended
+	l.ended <- nil
+	// What a kill -9 would have left: the record says that it runs, its socket is there.
+	if err := os.WriteFile(filepath.Join(l.config.State, "cells", id, "cell.json"), record, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lost := filepath.Join(l.config.State, "cells", strings.Repeat("a", 26))
+	left := filepath.Join(l.config.Run, "cells", id)
+	for _, dir := range []string{lost, left} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var asked []string
+	l.config.Orphan = func(_ context.Context, socket string) (bool, error) {
+		asked = append(asked, socket)
+		return true, nil
+	}
+	again := &lab{t: t, config: l.config, driver: l.driver, clock: l.clock, work: l.work}
+	again.start()
+	c, err := again.client().Get(context.Background(), connect.NewRequest(&skepv1.GetRequest{Cell: id}))
+	if err != nil || c.Msg.State != skepv1.CellState_CELL_STATE_STOPPED || c.Msg.Cause != "daemon-died" {
+		t.Errorf("got %v, %v", c, err)
+	}
+	if !slices.Equal(asked, []string{filepath.Join(left, "w")}) {
+		t.Errorf("asked wardens %v", asked)
+	}
+	for _, dir := range []string{lost, left} {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left", dir)
+		}
+	}
+}
+
+func TestUnwritableLedgerStartsNoCell(t *testing.T) {
+	l := newLab(t).start()
+	q := l.request("", "/bin/true")
+	if err := l.daemon.ledger.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := l.run(q); err == nil {
+		t.Errorf("ran %v without a record", c)
+	}
+	if n := len(l.driver.Started()); n > 0 {
+		t.Errorf("%d cells were started", n)
+	}
+}
