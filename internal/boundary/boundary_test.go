@@ -177,6 +177,16 @@ func TestFailureToOpenIsRecorded(t *testing.T) {
 	}
 }
 
+func TestEndOfCellIsTheReason(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	rec, dest := &memory{}, &place{err: &Failure{Reason: flow.DialFailed}}
+	gate(t, rec, dest).Serve(ctx, request("ok.test", 443), agent(t))
+	if got := rec.all(); got[len(got)-1].Verdict.Reason != flow.Revoked {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestOpenFlowsAreBounded(t *testing.T) {
 	rec, dest := &memory{}, &place{hold: make(chan struct{}), in: make(chan struct{}, 2)}
 	g := gate(t, rec, dest)

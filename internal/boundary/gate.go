@@ -74,7 +74,7 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
 	}
 	if err := g.record(ctx, r); err != nil {
 		Reset(agent)
-		r.Verdict = flow.Verdict{Reason: flow.RecordUnavailable, Rule: v.Rule, Line: v.Line}
+		r.Verdict = flow.Verdict{Reason: endedOr(ctx, flow.RecordUnavailable), Rule: v.Rule, Line: v.Line}
 		g.refuse(ctx, r)
 		return
 	}
@@ -146,8 +146,17 @@ func (g *Gate) dest(q flow.Request) Dest {
 func (g *Gate) failed(ctx context.Context, r Record, err error) {
 	why := &Failure{Reason: flow.DialFailed, Err: err}
 	errors.As(err, &why)
-	r.Verdict.Reason, r.Dropped = why.Reason, why.Dropped
+	r.Verdict.Reason, r.Dropped = endedOr(ctx, why.Reason), why.Dropped
 	g.outcome(ctx, r)
+}
+
+// endedOr is the reason of something that failed: that the cell ended meanwhile
+// says more than what it looked like.
+func endedOr(ctx context.Context, why flow.Reason) flow.Reason {
+	if ctx.Err() != nil {
+		return flow.Revoked
+	}
+	return why
 }
 
 func (g *Gate) account(ctx context.Context, r Record, up Upstream, end End) {

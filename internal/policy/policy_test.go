@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -121,6 +122,23 @@ func TestBX9WidePrefix(t *testing.T) {
 	hidden.Rules = append(hidden.Rules, Rule{ID: "ten", IP: netip.MustParseAddr("10.0.0.1"), Ports: all, TCP: true})
 	if !Decide(out("64:ff9b::a00:1", 443), hidden).Allowed() {
 		t.Error("both are allowed now")
+	}
+}
+
+// BX-7: special addresses in every spelling, as literal and as result.
+func TestBX7SpecialAddressesAreRefused(t *testing.T) {
+	p := Policy{Rules: []Rule{{ID: "any", Name: AnyName, Ports: ports(t, "1-65535"), TCP: true}, {ID: "all4", CIDR: netip.MustParsePrefix("0.0.0.0/0"), Ports: ports(t, "1-65535"), TCP: true},
+		{ID: "all6", CIDR: netip.MustParsePrefix("::/0"), Ports: ports(t, "1-65535"), TCP: true}}}
+	for _, a := range strings.Fields(`0.0.0.0 10.1.2.3 100.64.0.1 100.100.100.200 127.0.0.1 169.254.169.254 172.16.0.1 192.0.0.1 192.0.2.1 192.168.1.1 198.18.0.1 198.51.100.1
+		203.0.113.1 224.0.0.1 240.0.0.1 255.255.255.255 168.63.129.16 192.88.99.1 :: ::1 ::7f00:1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 64:ff9b:1::1 100::1
+		2001::1 2001:db8::1 2002:a9fe:a9fe::1 3fff::1 5f00::1 fc00::1 fd00:ec2::254 fe80::1 fec0::1 ff02::1 100:0:0:1::1`) {
+		addr := netip.MustParseAddr(a)
+		if Keep(out("x.test", 80), p, addr) {
+			t.Errorf("%s is kept as a result", a)
+		}
+		if v := Decide(out(a, 80), p); v.Reason != flow.IPNotOnAllowlist {
+			t.Errorf("%s as a literal: %+v", a, v)
+		}
 	}
 }
 
