@@ -21,9 +21,9 @@ func Loopback(host string) bool {
 // Below reports whether host lies below parent, and by how many labels. A name
 // is not below itself.
 func Below(host, parent string) (int, bool) {
-	head, ok := strings.CutSuffix(host, "."+parent)
-	if !ok || head == "" {
+	dot := len(host) - len(parent) - 1
+	if dot <= 0 || host[dot] != '.' || host[dot+1:] != parent {
 		return 0, false
 	}
-	return strings.Count(head, ".") + 1, true
+	return strings.Count(host[:dot], ".") + 1, true
 }

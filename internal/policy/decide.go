@@ -59,7 +59,7 @@ type decider struct {
 	t address.Tables
 }
 
-func (d decider) model() flow.Verdict {
+func (d *decider) model() flow.Verdict {
 	switch {
 	case !d.p.Model:
 		return flow.Verdict{Reason: flow.NotOnAllowlist, AllowWith: "model: {roles: [ROLE]}"}
@@ -73,7 +73,7 @@ func (d decider) model() flow.Verdict {
 
 // egress is row 5 of B70: the ceiling's denials, the address walls, then the
 // profile and the ceiling's own rules.
-func (d decider) egress() flow.Verdict {
+func (d *decider) egress() flow.Verdict {
 	unlisted := flow.NotOnAllowlist
 	if d.q.Addr.IsValid() {
 		unlisted = flow.IPNotOnAllowlist
@@ -101,10 +101,11 @@ func (d decider) egress() flow.Verdict {
 
 // best is the narrowest rule that allows the request, or the reason why none
 // does and the rule that came nearest (B100).
-func (d decider) best(rules []Rule, unlisted flow.Reason) (Rule, flow.Reason) {
-	var here, fit []Rule
+func (d *decider) best(rules []Rule, unlisted flow.Reason) (Rule, flow.Reason) {
+	var here, fit []*Rule
 	transport := false
-	for _, r := range rules {
+	for i := range rules {
+		r := &rules[i]
 		if !d.admits(r) {
 			continue
 		}
@@ -118,18 +119,18 @@ func (d decider) best(rules []Rule, unlisted flow.Reason) (Rule, flow.Reason) {
 	}
 	switch {
 	case len(fit) > 0:
-		return slices.MinFunc(fit, narrower), flow.None
+		return *slices.MinFunc(fit, narrower), flow.None
 	case len(here) == 0:
 		return Rule{}, unlisted
 	case transport:
-		return slices.MinFunc(here, narrower), flow.PortNotAllowed
+		return *slices.MinFunc(here, narrower), flow.PortNotAllowed
 	}
-	return slices.MinFunc(here, narrower), flow.TransportNotAllowed
+	return *slices.MinFunc(here, narrower), flow.TransportNotAllowed
 }
 
 // admits is names, and for a literal that hides a special IPv4 address the same
 // rule or another must admit the hidden one (B105).
-func (d decider) admits(r Rule) bool {
+func (d *decider) admits(r *Rule) bool {
 	if !r.names(d.q, d.t) {
 		return false
 	}
@@ -140,8 +141,8 @@ func (d decider) admits(r Rule) bool {
 	if _, isSpecial := d.t.Special(inside); !isSpecial {
 		return true
 	}
-	for _, other := range d.p.Rules {
-		if other.literal(inside, d.t) {
+	for i := range d.p.Rules {
+		if d.p.Rules[i].literal(inside, d.t) {
 			return true
 		}
 	}
@@ -150,8 +151,9 @@ func (d decider) admits(r Rule) bool {
 
 // denied reports whether a deny entry of the ceiling matches. Here a prefix
 // means all that it holds: B106 protects, and must not weaken a denial.
-func (d decider) denied() bool {
-	for _, r := range d.p.Ceiling.Deny {
+func (d *decider) denied() bool {
+	for i := range d.p.Ceiling.Deny {
+		r := &d.p.Ceiling.Deny[i]
 		if d.q.Name != "" && r.names(d.q, d.t) && r.forbids(d.q.Transport, d.q.Port) {
 			return true
 		}
@@ -160,6 +162,6 @@ func (d decider) denied() bool {
 }
 
 // forbids: a deny entry without ports or transports forbids all of them.
-func (r Rule) forbids(t flow.Transport, port uint16) bool {
+func (r *Rule) forbids(t flow.Transport, port uint16) bool {
 	return (r.carries(t) || !r.TCP && !r.UDP) && (len(r.Ports) == 0 || r.Ports.Has(port))
 }

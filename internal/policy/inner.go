@@ -90,9 +90,9 @@ func deciding(q flow.Request, p Policy) Rule {
 	if !v.Allowed() {
 		return Rule{}
 	}
-	for _, r := range p.Rules {
-		if r.ID == v.Rule && r.Line == v.Line {
-			return r
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.ID == v.Rule && r.Line == v.Line {
+			return *r
 		}
 	}
 	return Rule{}

@@ -105,7 +105,7 @@ func overlapsPools(p netip.Prefix) bool {
 
 // names reports whether the rule's destination is the request's, port and
 // transport aside (B81, B106).
-func (r Rule) names(q flow.Request, t address.Tables) bool {
+func (r *Rule) names(q flow.Request, t address.Tables) bool {
 	if q.Name != "" {
 		switch {
 		case r.Name != "":
@@ -122,7 +122,7 @@ func (r Rule) names(q flow.Request, t address.Tables) bool {
 // literal reports whether an ip or cidr rule admits an address. A prefix that is
 // not wholly inside one special range admits no special address (B106), and an
 // address that hides another needs that one admitted too (B105).
-func (r Rule) literal(a netip.Addr, t address.Tables) bool {
+func (r *Rule) literal(a netip.Addr, t address.Tables) bool {
 	if r.IP.IsValid() {
 		return r.IP == a
 	}
@@ -136,17 +136,17 @@ func (r Rule) literal(a netip.Addr, t address.Tables) bool {
 	return inOne
 }
 
-func (r Rule) carries(p flow.Transport) bool {
+func (r *Rule) carries(p flow.Transport) bool {
 	return p == flow.TCP && r.TCP || p == flow.UDP && r.UDP
 }
 
 // narrower orders rules for one destination, the narrowest first: exact, longer
 // suffix, "*"; ip, longer prefix (B80).
-func narrower(a, b Rule) int {
+func narrower(a, b *Rule) int {
 	return cmp.Or(cmp.Compare(b.width(), a.width()), cmp.Compare(a.ID, b.ID))
 }
 
-func (r Rule) width() int {
+func (r *Rule) width() int {
 	switch {
 	case r.Name == AnyName:
 		return 0
@@ -158,4 +158,4 @@ func (r Rule) width() int {
 	return 1 << 20
 }
 
-func (r Rule) resolvesTo(a netip.Addr) bool { return slices.Contains(r.Resolve, a) }
+func (r *Rule) resolvesTo(a netip.Addr) bool { return slices.Contains(r.Resolve, a) }
