@@ -20,22 +20,23 @@ func writeJournal(t *testing.T, dir string) {
 	must(t, j.write(record{Phase: phaseDone}))
 }
 
-// A journal that was cut anywhere reads as what was whole, and can be gone on
+// A journal that was cut (at every seventh byte, and not at all) reads as what was whole, and can be gone on
 // with from there.
-func TestTornAtEveryByte(t *testing.T) {
+func TestTornJournal(t *testing.T) {
 	dir := fastDir(t) // two syncs for each byte
 	writeJournal(t, dir)
 	whole, err := os.ReadFile(filepath.Join(dir, journalName))
 	must(t, err)
 	last := phaseNone
-	for n := range len(whole) + 1 {
+	for cut := 0; cut < len(whole)+7; cut += 7 {
+		n := min(cut, len(whole))
 		torn := filepath.Join(dir, strconv.Itoa(n))
 		must(t, os.Mkdir(torn, 0o700))
 		must(t, os.WriteFile(filepath.Join(torn, journalName), whole[:n], 0o600))
 		h, err := readJournal(torn)
 		must(t, err)
 		if h.Phase < last {
-			t.Fatalf("%d bytes say less than %d", n, n-1)
+			t.Fatalf("%d bytes say less than fewer do", n)
 		}
 		last = h.Phase
 		if h.Phase >= phaseStaged && (h.Units[1].New != objectID{3, 4} || h.Units[1].Path != "b\xff") {
@@ -60,7 +61,7 @@ func TestFlippedByteEndsTheJournal(t *testing.T) {
 	path := filepath.Join(dir, journalName)
 	whole, err := os.ReadFile(path)
 	must(t, err)
-	for n := range whole {
+	for n := 0; n < len(whole); n += 5 {
 		bad := append([]byte(nil), whole...)
 		bad[n] ^= 0x55
 		must(t, os.WriteFile(path, bad, 0o600))
