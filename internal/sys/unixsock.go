@@ -79,16 +79,27 @@ func unixSocket(path string, kind UnixKind, op func(fd int, addr unix.Sockaddr) 
 }
 
 // AcceptUnix waits for a connection on a listening socket. It ends when the
-// listener is closed. The caller owns the file.
+// listener is closed: os.ErrClosed. The caller owns the file.
 func AcceptUnix(listener *os.File) (*os.File, error) {
-	var accepted int
-	err := onFD(listener, true, func(fd int) error {
-		var err error
-		accepted, _, err = unix.Accept4(fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-		return err
-	})
+	conn, err := listener.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("accept on %s: %w", listener.Name(), err)
+	}
+	var accepted int
+	var opErr error
+	err = conn.Read(func(fd uintptr) (done bool) {
+		for {
+			accepted, _, opErr = unix.Accept4(int(fd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			if !errors.Is(opErr, unix.EINTR) && !errors.Is(opErr, unix.ECONNABORTED) {
+				return !errors.Is(opErr, unix.EAGAIN)
+			}
+		}
+	})
+	if err != nil { // the runtime's own error for a closed file is not os.ErrClosed
+		return nil, fmt.Errorf("accept on %s: %w", listener.Name(), os.ErrClosed)
+	}
+	if opErr != nil {
+		return nil, fmt.Errorf("accept on %s: %w", listener.Name(), opErr)
 	}
 	return os.NewFile(uintptr(accepted), "accepted"), nil
 }

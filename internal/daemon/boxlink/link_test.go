@@ -1,0 +1,201 @@
+package boxlink
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/net/http2"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/api/skep/v1/skepv1connect"
+	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/profile"
+	"skep.dev/skep/internal/sys"
+)
+
+// records keeps what is recorded, or refuses it.
+type records struct {
+	mu   sync.Mutex
+	cell string
+	got  []*skepv1.FlowRecord
+	err  error
+}
+
+func (r *records) RecordFlows(_ context.Context, cell string, f []*skepv1.FlowRecord) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cell, r.got = cell, append(r.got, f...)
+	return r.err
+}
+
+// pair is a link and a client that stands for the box.
+func pair(t *testing.T) (*Link, skepv1connect.BoxServiceClient, *os.File) {
+	t.Helper()
+	ours, theirs, err := sys.StreamPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Serve(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.FileConn(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := (&http2.Transport{AllowHTTP: true}).NewClientConn(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close(); l.Close(); _ = theirs.Close() })
+	return l, skepv1connect.NewBoxServiceClient(&http.Client{Transport: h}, "http://skepd"), theirs
+}
+
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestBoxIsToldItsCellAndNothingBefore(t *testing.T) {
+	l, box, _ := pair(t)
+	ctx := soon(t)
+	r := &records{}
+	one := connect.NewRequest(&skepv1.RecordRequest{Records: []*skepv1.FlowRecord{{Cell: "another", Kind: skepv1.FlowRecord_KIND_DENIED}}})
+	if _, err := box.Record(ctx, one); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a box without a cell recorded: %v", err)
+	}
+	l.Assign(&skepv1.Assignment{Cell: "mine"}, r)
+	w, err := box.Watch(ctx, connect.NewRequest(&skepv1.WatchRequest{Protocol: Protocol}))
+	if err != nil || !w.Receive() || w.Msg().GetAssignment().GetCell() != "mine" {
+		t.Fatalf("got %v, %v", w.Msg(), err)
+	}
+	if _, err := box.Record(ctx, one); err != nil || r.cell != "mine" {
+		t.Errorf("recorded for %q: %v", r.cell, err)
+	}
+	l.Push(&skepv1.ResolverUpdate{Resolvers: []string{"192.0.2.1:53"}})
+	if !w.Receive() || len(w.Msg().GetResolver().GetResolvers()) != 1 {
+		t.Errorf("got %v", w.Msg())
+	}
+	again, err := box.Watch(ctx, connect.NewRequest(&skepv1.WatchRequest{Protocol: Protocol}))
+	if err == nil && again.Receive() {
+		t.Error("a second watch was served")
+	}
+}
+
+func TestRecordIsAnsweredByWhatTheLedgerSays(t *testing.T) {
+	l, box, _ := pair(t)
+	l.Assign(&skepv1.Assignment{Cell: "c"}, &records{err: errors.New("disk full")})
+	_, err := box.Record(soon(t), connect.NewRequest(&skepv1.RecordRequest{}))
+	if connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("got %v", err)
+	}
+	_, err = box.Record(soon(t), connect.NewRequest(&skepv1.RecordRequest{Records: make([]*skepv1.FlowRecord, MaxRecords+1)}))
+	if err == nil {
+		t.Error("too many records were taken")
+	}
+}
+
+func TestReadyAndEnd(t *testing.T) {
+	l, box, _ := pair(t)
+	ctx := soon(t)
+	if _, err := box.Ready(ctx, connect.NewRequest(&skepv1.ReadyRequest{Error: "no socket"})); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Ready(ctx); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := box.Ready(ctx, connect.NewRequest(&skepv1.ReadyRequest{Done: true})); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.End(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWatchOfAnotherProtocolIsRefused(t *testing.T) {
+	_, box, _ := pair(t)
+	w, err := box.Watch(soon(t), connect.NewRequest(&skepv1.WatchRequest{Protocol: Protocol + 1}))
+	if err == nil && w.Receive() {
+		t.Error("it was served")
+	}
+}
+
+func TestBoxThatHangsUpIsGone(t *testing.T) {
+	l, box, _ := pair(t)
+	ctx, cancel := context.WithCancel(soon(t))
+	l.Assign(&skepv1.Assignment{Cell: "c"}, &records{})
+	w, err := box.Watch(ctx, connect.NewRequest(&skepv1.WatchRequest{Protocol: Protocol}))
+	if err != nil || !w.Receive() {
+		t.Fatal(err)
+	}
+	cancel() // the stream breaks
+	select {
+	case <-l.Done():
+	case <-soon(t).Done():
+		t.Error("the link lives on without its stream")
+	}
+	if err := l.Ready(soon(t)); err == nil {
+		t.Error("a box that is gone is ready")
+	}
+}
+
+func TestBodies(t *testing.T) {
+	r := &skepv1.FlowRecord{
+		Kind: skepv1.FlowRecord_KIND_INTENT, Destination: "[2001:db8::1]:443", Transport: "tcp", InnerProtocol: "tls", InnerName: "x.example",
+		Line: 7, Rule: "net-1", BytesUp: 5,
+	}
+	b, err := Body(r)
+	f, ok := b.(*kind.FlowIntent)
+	if err != nil || !ok || f.Destination != "2001:db8::1" || f.Port != 443 || f.Inner != "tls x.example" || f.Line != 7 {
+		t.Errorf("got %+v, %v", b, err)
+	}
+	for destination, want := range map[string]struct {
+		host string
+		port uint16
+	}{
+		"x.example:80": {"x.example", 80}, "*": {"*", 0}, "x.example": {"x.example", 0}, "x:99999": {"x:99999", 0}, "": {"", 0}, "a:b:1": {"a:b", 1},
+	} {
+		if host, port := split(destination); host != want.host || port != want.port {
+			t.Errorf("%q is %q and %d", destination, host, port)
+		}
+	}
+	if _, err := Body(&skepv1.FlowRecord{}); err == nil {
+		t.Error("a record of no kind was taken")
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	p, faults := profile.ParseAt("p.yaml", profile.Place{Dir: "/"}, []byte(`
+version: v1
+net:
+  - {name: a.example}
+  - {name: "*.b.example", ports: [443, 8000-8010], id: mine}
+  - {ip: 192.0.2.1, ports: [80]}
+  - {cidr: 198.51.100.0/24, ports: [80]}
+`))
+	if faults != nil {
+		t.Fatal(faults)
+	}
+	a, err := Policy(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := a.Rules
+	if len(got) != 4 || got[0].Name != "a.example" || got[0].Id != "net-1" || got[0].Line != 4 || got[1].Suffix != "b.example" ||
+		got[1].Id != "mine" || len(got[1].Ports) != 2 || got[2].Ip != "192.0.2.1" || got[3].Cidr != "198.51.100.0/24" {
+		t.Errorf("got %v", got)
+	}
+	b, _ := Policy(p, &skepv1.BoxCeiling{NoFloor: true})
+	if a.Version == b.Version || len(a.Version) != 64 {
+		t.Error("the version does not bind the ceiling")
+	}
+}

@@ -1,0 +1,147 @@
+package cells
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func id(c string) string { return strings.Repeat(c, Length) }
+
+func store(t *testing.T, names ...string) (*Store, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "cells")
+	s, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range names {
+		letter, name, _ := strings.Cut(n, ":")
+		if err := s.Add(Record{ID: id(letter), Name: name, State: Running, Created: time.Unix(int64(i), 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, dir
+}
+
+func TestFind(t *testing.T) {
+	s, _ := store(t, "a:first", "b:second", "c:")
+	if _, err := s.Change(id("a"), func(r *Record) { r.State = Merged }); err != nil {
+		t.Fatal(err)
+	}
+	twin := "aaaab" + strings.Repeat("z", Length-5)
+	if err := s.Add(Record{ID: twin, Name: "first", State: Running, Created: time.Unix(2, 5)}); err != nil {
+		t.Fatal(err)
+	}
+	for ref, c := range map[string]struct {
+		want string
+		err  error
+	}{
+		id("b"):   {id("b"), nil},
+		"second":  {id("b"), nil},
+		"first":   {twin, nil}, // the newest of that name
+		"last":    {twin, nil},
+		"cccc":    {id("c"), nil},
+		"aaaab":   {twin, nil},
+		"aaaa":    {"", ErrAmbiguous},
+		"ccc":     {"", ErrNone},
+		"":        {"", ErrNone},
+		"nothing": {"", ErrNone},
+		"../etc":  {"", ErrNone},
+	} {
+		r, err := s.Find(ref)
+		if r.ID != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%q: got %q, %v", ref, r.ID, err)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	s, _ := store(t, "a:taken")
+	for name, good := range map[string]bool{
+		"": true, "x": true, "a-b_c.d": true, "taken": false, "last": false, "-x": false, ".x": false, "a/b": false,
+		"a b": false, strings.Repeat("x", 65): false, id("q"): false,
+	} {
+		err := s.Add(Record{ID: NewID(), Name: name, State: Running})
+		if (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestRecordsSurviveTheDaemon(t *testing.T) {
+	s, dir := store(t, "a:one")
+	want, err := s.Change(id("a"), func(r *Record) {
+		r.State, r.ExitCode, r.Cause = Stopped, 124, Cause{Word: "budget", Budget: "wall", Limit: 5, Peak: 6}
+		r.Argv = []string{"x", "\x00\xff"}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := filepath.Join(dir, id("r"))
+	if err := os.Mkdir(rest, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	again, rests, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok := again.Get(id("a"))
+	if !ok || got.Cause != want.Cause || got.ExitCode != 124 || got.Cause.String() != "budget: wall" {
+		t.Errorf("got %+v", got)
+	}
+	if len(rests) != 1 || rests[0] != id("r") {
+		t.Errorf("rests %v", rests)
+	}
+}
+
+func TestDamagedRecordIsAnError(t *testing.T) {
+	for name, text := range map[string]string{
+		"torn":          `{"v":1,"id":"`,
+		"unknown field": `{"v":1,"id":"` + id("a") + `","extra":1}`,
+		"other version": `{"v":2,"id":"` + id("a") + `"}`,
+		"another cell":  `{"v":1,"id":"` + id("b") + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, dir := store(t, "a:")
+			if err := os.WriteFile(filepath.Join(dir, id("a"), fileName), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := Open(dir); err == nil {
+				t.Error("it was read")
+			}
+		})
+	}
+}
+
+// A change that could not be kept did not happen.
+func TestFailedChangeChangesNothing(t *testing.T) {
+	s, dir := store(t, "a:")
+	if err := os.RemoveAll(filepath.Join(dir, id("a"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Change(id("a"), func(r *Record) { r.State = Stopped }); err == nil {
+		t.Fatal("it was kept")
+	}
+	if r, _ := s.Get(id("a")); r.State != Running {
+		t.Errorf("the state is %s", r.State)
+	}
+}
+
+func TestIDs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		if id := NewID(); !ValidID(id) || CheckName(id) == nil {
+			t.Fatal(id)
+		}
+	})
+	for _, bad := range []string{"", "short", strings.Repeat("1", Length), strings.Repeat("A", Length), "../" + strings.Repeat("a", Length-3)} {
+		if ValidID(bad) {
+			t.Errorf("%q is an id", bad)
+		}
+	}
+}
