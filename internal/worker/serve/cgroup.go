@@ -119,7 +119,7 @@ func (c *cgroups) remove(cell string) (*proto.Usage, error) {
 				failed = errors.Join(failed, err)
 				break
 			}
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // version 1 tells nobody when a group is empty
 		}
 	}
 	return &usage, failed
@@ -188,7 +188,7 @@ func readIn(dir *os.File, name string) string {
 func ParseHierarchy(text string) (Hierarchy, error) {
 	fields := strings.Split(text, ":")
 	if len(fields) != 3 || (fields[1] != "v1" && fields[1] != "v2") {
-		return Hierarchy{}, fmt.Errorf("read the cgroup %q: want FD:v1|v2:CONTROLLER,...", text)
+		return Hierarchy{}, fmt.Errorf("read the cgroup %q: want FD, v1 or v2, and a list of controllers", text)
 	}
 	fd, err := strconv.Atoi(fields[0])
 	if err != nil || fd < 3 {

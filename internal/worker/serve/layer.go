@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/landlock-lsm/go-landlock/landlock"
+
 	"skep.dev/skep/internal/snapshot/layer"
 	"skep.dev/skep/internal/snapshot/walk"
 	"skep.dev/skep/internal/sys"
@@ -55,9 +57,31 @@ func Layer(conn *os.File, args []string) error {
 		l.Grant = walk.Grant{Base: l.Base, Upper: l.Upper, File: g.File}
 		grants = append(grants, l)
 	}
+	if err := onlyBeneath(grants); err != nil {
+		return err
+	}
 	if err := layer.Confine(); err != nil {
 		return err
 	}
 	return layer.Serve(context.Background(), conn, grants,
 		layer.Powers{Walk: request.Walk, Open: request.Open, Remove: request.Remove})
+}
+
+// onlyBeneath leaves the process no file but those of its grants: bases to read,
+// layers to read and empty. The system call filter cannot see a path, so this is
+// the wall behind the flags of openat2(2).
+func onlyBeneath(grants []layer.Grant) error {
+	var read, empty []string
+	at := func(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+	for _, g := range grants {
+		if g.Base != nil {
+			read = append(read, at(g.Base))
+		}
+		empty = append(empty, at(g.Dir))
+	}
+	err := landlock.V2.RestrictPaths(landlock.RODirs(read...), landlock.RWDirs(empty...).WithRefer())
+	if err != nil {
+		return fmt.Errorf("confine the layer process: %w", err)
+	}
+	return nil
 }
