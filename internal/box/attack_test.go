@@ -77,6 +77,11 @@ func TestFastOpenAndMultipath(t *testing.T) {
 	})
 	if c != nil {
 		_ = c.SetDeadline(deadline())
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Log(l.daemon.all())
+			}
+		})
 		says(t, c, "hello")
 		c.Close()
 	}
