@@ -93,7 +93,10 @@ func (f *Filter) leadStep(out []byte, c byte) []byte {
 		return f.escapeStep(out, c-0x40)
 	}
 	f.end()
-	return f.step(append(out, 0xc2), c)
+	if c < 0x80 || c > 0xbf {
+		return f.step(out, c) // no character: alone it could meet a byte that makes it a control
+	}
+	return append(out, 0xc2, c)
 }
 
 func (f *Filter) escapeStep(out []byte, c byte) []byte {
@@ -107,6 +110,12 @@ func (f *Filter) escapeStep(out []byte, c byte) []byte {
 	case c == 'Z': // DECID: the terminal answers
 		f.end()
 	case c == 0x18 || c == 0x1a: // CAN, SUB
+		f.end()
+	case c < 0x20: // executed at once, also within a sequence
+		if c != 0x05 {
+			out = append(out, c)
+		}
+	case c > 0x7e: // no part of a sequence
 		f.end()
 	case c >= 0x20 && c <= 0x2f: // an intermediate: the final byte follows
 		f.hold(c)
