@@ -83,6 +83,7 @@ soak: toolchain
 
 generate: toolchain build/tools/.built
 	@scripts/generate .
+	go test -count=1 -run TestReferenceIsCurrent ./internal/cli -update
 	go test -count=1 ./tests/structure -update
 
 # Linters and generators are a module of their own, built only when something needs them; minutes the first time.
