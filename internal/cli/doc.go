@@ -112,7 +112,7 @@ func (a *App) root() *cobra.Command {
 		Short:         "Run an agent in a cell, read what it changed, and say yes or no",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noSuchCommand,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -141,4 +141,12 @@ func between(least, most int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// noSuchCommand is for a command that only holds others.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("unknown command %q: %s --help lists the commands", args[0], c.CommandPath())
+	}
+	return nil
 }

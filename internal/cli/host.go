@@ -89,7 +89,7 @@ func (a *App) upCommand() *cobra.Command {
 }
 
 func (a *App) modelCommand() *cobra.Command {
-	model := &cobra.Command{Use: "model", Short: "Models", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	model := &cobra.Command{Use: "model", Short: "Models", Args: noSuchCommand, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	var listen string
 	serve := &cobra.Command{
 		Use: "script FILE", Short: "Serve a scripted model on loopback", Args: exactly(1),

@@ -22,7 +22,7 @@ import (
 )
 
 func (a *App) ledgerCommand() *cobra.Command {
-	c := &cobra.Command{Use: "ledger", Short: "The record", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c := &cobra.Command{Use: "ledger", Short: "The record", Args: noSuchCommand, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	c.AddCommand(a.ledgerShow(), a.ledgerVerify(), a.ledgerKey())
 	return c
 }

@@ -1,0 +1,18 @@
+package script
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// hashOf finds the hash in the JSON form of a difference.
+func hashOf(text string) (string, error) {
+	var d struct{ Hash string }
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return "", fmt.Errorf("read the difference: %w", err)
+	}
+	if len(d.Hash) != 64 {
+		return "", fmt.Errorf("read the difference: the hash is %q", d.Hash)
+	}
+	return d.Hash, nil
+}

@@ -1,0 +1,147 @@
+// Package script runs user journeys: each file of testdata is a person at a
+// shell, with a skepd of its own.
+//
+// Its law: the programs are the built ones of bin/, never a part of them. Without
+// them, or without what a cell needs of the host, the journeys are skipped with
+// the reason.
+package script
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"skep.dev/skep/internal/sys"
+)
+
+func TestJourneys(t *testing.T) {
+	root, err := os.MkdirTemp("", "skep-script")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	// Started by root, skepd is another user, who must find programs and trees.
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(root, "bin")
+	if reason := install(bin); reason != "" {
+		t.Skip(reason)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:         "testdata",
+		WorkdirRoot: root,
+		Setup:       func(e *testscript.Env) error { return setup(e, bin) },
+		Cmds:        map[string]func(*testscript.TestScript, bool, []string){"status": status, "hash": hash},
+	})
+}
+
+// install copies the programs to where every user may execute them.
+func install(bin string) (reason string) {
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return err.Error()
+	}
+	for _, name := range []string{"skep", "skepd", "skep-worker", "skep-warden", "skep-box", "skep-model"} {
+		from, err := os.Open(filepath.Join("../../bin", name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return "bin/ has no " + name + ": make build"
+		}
+		if err != nil {
+			return err.Error()
+		}
+		to, err := os.OpenFile(filepath.Join(bin, name), os.O_WRONLY|os.O_CREATE, 0o755)
+		if err == nil {
+			_, err = io.Copy(to, from)
+			err = errors.Join(err, to.Close())
+		}
+		_ = from.Close()
+		if err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// setup starts the journey's own daemon, and ends it after.
+func setup(e *testscript.Env, bin string) error {
+	for name, dir := range map[string]string{"SKEP_STATE": "state", "XDG_STATE_HOME": "own", "XDG_CONFIG_HOME": "config", "HOME": "home"} {
+		e.Setenv(name, filepath.Join(e.WorkDir, dir))
+	}
+	if err := os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// A socket's path is short.
+	run, err := os.MkdirTemp("", "skep-run")
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(run, 0o755); err != nil {
+		return err
+	}
+	e.Defer(func() { _ = os.RemoveAll(run) })
+	e.Setenv("SKEP_RUN", filepath.Join(run, "r"))
+	e.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	up := exec.Command(filepath.Join(bin, "skep"), "up")
+	up.Env = e.Vars
+	up.Dir = e.WorkDir
+	log, err := os.Create(filepath.Join(run, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	up.Stdout, up.Stderr = log, log
+	if err := up.Start(); err != nil {
+		return err
+	}
+	e.Defer(func() {
+		_ = up.Process.Signal(os.Interrupt)
+		_ = up.Wait()
+	})
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if f, err := sys.ConnectUnix(filepath.Join(run, "r", "api.sock"), sys.Stream); err == nil {
+			return f.Close()
+		}
+	}
+	said, _ := os.ReadFile(log.Name())
+	return fmt.Errorf("skep up does not answer: %s", said)
+}
+
+// status N PROGRAM [ARGUMENTS] demands an exit status.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N PROGRAM [ARGUMENTS]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("run %s: %v", args[1], err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("status %d, want %d", got, want)
+	}
+}
+
+// hash CELL sets $HASH to the hash of its difference.
+func hash(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: hash CELL")
+	}
+	ts.Check(ts.Exec("skep", "diff", "--json", args[0]))
+	h, err := hashOf(ts.ReadFile("stdout"))
+	ts.Check(err)
+	ts.Setenv("HASH", h)
+}
