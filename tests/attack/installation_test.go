@@ -104,7 +104,12 @@ func (s *installation) try(args ...string) (stdout, stderr string, status int) {
 	s.t.Helper()
 	cmd := s.command(args...)
 	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &complaint, time.Second
+	slow := time.AfterFunc(time.Minute, func() {
+		s.t.Errorf("skep %s has not ended in a minute", strings.Join(args, " "))
+		_ = cmd.Process.Kill()
+	})
+	defer slow.Stop()
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -113,11 +118,11 @@ func (s *installation) try(args ...string) (stdout, stderr string, status int) {
 	return out.String(), complaint.String(), cmd.ProcessState.ExitCode()
 }
 
-// profile writes a profile that shows the system's programs, the working directory
+// profile writes a profile that shows the system's programs, the project for writing,
 // and what more says.
 func (s *installation) profile(more string) string {
 	s.t.Helper()
-	text := "version: v1\npaths:\n  - {path: ., rights: rw}\n"
+	text := "version: v1\npaths:\n  - {path: " + s.project + ", rights: rw}\n"
 	for _, p := range []string{"/usr", "/bin", "/lib", "/lib64"} {
 		if _, err := os.Stat(p); err == nil {
 			text += "  - {path: " + p + ", rights: ro}\n"
