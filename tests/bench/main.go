@@ -119,5 +119,6 @@ func groups() []group {
 		{"start", measureStart},
 		{"crowd", measureCrowd},
 		{"memory", measureMemory},
+		{"network", measureNetwork},
 	}
 }

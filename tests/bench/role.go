@@ -1,10 +1,24 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+)
 
 // roleArgument makes this program one side of a measure, instead of the whole.
 const roleArgument = "role"
 
 func role(args []string) error {
-	return fmt.Errorf("unknown role %q", args)
+	if len(args) < 2 {
+		return fmt.Errorf("a role needs its name and an argument: %q", args)
+	}
+	switch args[0] {
+	case "server":
+		return serveTraffic(args[1])
+	case "client":
+		return obey(args[1], os.Stdin, os.Stdout)
+	case "network":
+		return networkInside(args[1])
+	}
+	return fmt.Errorf("unknown role %q", args[0])
 }

@@ -12,6 +12,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/sys"
@@ -45,20 +46,9 @@ type Cell struct {
 	opened   []*os.File
 }
 
-const digits = "abcdefghijklmnopqrstuvwxyz234567"
-
 // Start runs one cell and returns after its agent's execve.
 func (r *Rig) Start(ctx context.Context, q Request) (_ *Cell, err error) {
-	r.mu.Lock()
-	r.cells++
-	n := r.cells
-	r.mu.Unlock()
-	id := []byte(strings.Repeat("a", 26))
-	for i := 25; n > 0; i-- {
-		id[i] = digits[n%32]
-		n /= 32
-	}
-	c := &Cell{ID: string(id), rig: r, begin: time.Now()}
+	c := &Cell{ID: cells.NewID(), rig: r, begin: time.Now()}
 	defer func() {
 		if err != nil {
 			sys.CloseAll(c.opened)

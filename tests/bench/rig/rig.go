@@ -9,7 +9,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"sync"
 
 	"skep.dev/skep/internal/cell/native"
 	"skep.dev/skep/internal/launch/cgroups"
@@ -27,8 +26,6 @@ type Rig struct {
 	owner  int // of the layers' files on the disk, -1: this user
 	group  int
 
-	mu    sync.Mutex
-	cells int
 	spare chan spareBox
 }
 

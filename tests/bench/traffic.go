@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// What a connection asks of the server, by its first byte.
+const (
+	askSink   = 'u' // take everything, then answer with one byte
+	askSource = 'd' // and eight bytes: how many bytes to send
+	askEcho   = 'e' // send each message of messageSize back
+)
+
+const messageSize = 64
+
+// refusedPort is one that no policy of the benchmark allows.
+const refusedPort = 9
+
+// serveTraffic serves until its listener fails.
+func serveTraffic(at string) error {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			_ = answerTraffic(c) // the client has the error, too
+		}()
+	}
+}
+
+func answerTraffic(c net.Conn) error {
+	ask := make([]byte, 9)
+	if _, err := io.ReadFull(c, ask[:1]); err != nil {
+		return err
+	}
+	buf := make([]byte, 256<<10)
+	switch ask[0] {
+	case askSink:
+		for {
+			if _, err := c.Read(buf); err != nil {
+				break
+			}
+		}
+		_, err := c.Write(ask[:1])
+		return err
+	case askSource:
+		if _, err := io.ReadFull(c, ask[1:]); err != nil {
+			return err
+		}
+		for left := int(binary.LittleEndian.Uint64(ask[1:])); left > 0; {
+			n, err := c.Write(buf[:min(left, len(buf))])
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+		return nil
+	case askEcho:
+		for {
+			if _, err := io.ReadFull(c, buf[:messageSize]); err != nil {
+				return err
+			}
+			if _, err := c.Write(buf[:messageSize]); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("unknown request %q", ask[0])
+}
+
+// order is what a client is told to do; outcome what it found, in the unit of
+// the operation.
+type order struct {
+	Op string
+	N  int
+}
+
+type outcome struct {
+	Figure, P99 float64
+	Error       string
+}
+
+// obey performs orders, one a line, until the input ends.
+func obey(server string, in io.Reader, out io.Writer) error {
+	operations := map[string]func(string, int) (outcome, error){
+		"up": upload, "down": download, "kept": kept, "fresh": fresh, "flows": flows, "refused": refused,
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			return err
+		}
+		found, err := operations[o.Op](server, o.N)
+		if err != nil {
+			found.Error = err.Error()
+		}
+		if err := json.NewEncoder(out).Encode(found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upload sends n MiB on one flow, in Gbit/s.
+func upload(server string, n int) (outcome, error) {
+	c, err := net.Dial("tcp", server)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer c.Close()
+	buf := make([]byte, 256<<10)
+	buf[0] = askSink
+	begin := time.Now()
+	if _, err := c.Write(buf[:1]); err != nil {
+		return outcome{}, err
+	}
+	for range n << 20 / len(buf) {
+		if _, err := c.Write(buf); err != nil {
+			return outcome{}, err
+		}
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return outcome{}, err
+	}
+	if _, err := io.ReadFull(c, buf[:1]); err != nil {
+		return outcome{}, err
+	}
+	return outcome{Figure: gigabits(n, time.Since(begin))}, nil
+}
+
+// download takes n MiB on one flow, in Gbit/s.
+func download(server string, n int) (outcome, error) {
+	c, err := net.Dial("tcp", server)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer c.Close()
+	ask := binary.LittleEndian.AppendUint64([]byte{askSource}, uint64(n)<<20)
+	begin := time.Now()
+	if _, err := c.Write(ask); err != nil {
+		return outcome{}, err
+	}
+	buf := make([]byte, 256<<10)
+	for left := n << 20; left > 0; {
+		got, err := c.Read(buf)
+		if err != nil {
+			return outcome{}, err
+		}
+		left -= got
+	}
+	return outcome{Figure: gigabits(n, time.Since(begin))}, nil
+}
+
+func gigabits(mebibytes int, took time.Duration) float64 {
+	return float64(mebibytes) * (1 << 20) * 8 / took.Seconds() / 1e9
+}
+
+// kept makes n requests on one connection, p50 in microseconds.
+func kept(server string, n int) (outcome, error) {
+	c, err := net.Dial("tcp", server)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte{askEcho}); err != nil {
+		return outcome{}, err
+	}
+	var took []float64
+	for range n {
+		begin := time.Now()
+		if err := echo(c); err != nil {
+			return outcome{}, err
+		}
+		took = append(took, float64(time.Since(begin).Nanoseconds())/1e3)
+	}
+	return outcome{quantile(took, 0.5), quantile(took, 0.99), ""}, nil
+}
+
+func echo(c net.Conn) error {
+	message := make([]byte, messageSize)
+	if _, err := c.Write(message); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, message)
+	return err
+}
+
+// fresh makes n flows one after the other, each with one request, p50 and p99 in ms.
+func fresh(server string, n int) (outcome, error) {
+	var took []float64
+	for range n {
+		begin := time.Now()
+		if err := once(server); err != nil {
+			return outcome{}, err
+		}
+		took = append(took, ms(time.Since(begin)))
+	}
+	return outcome{quantile(took, 0.5), quantile(took, 0.99), ""}, nil
+}
+
+func once(server string) error {
+	c, err := net.Dial("tcp", server)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte{askEcho}); err != nil {
+		return err
+	}
+	return echo(c)
+}
+
+// flows makes n flows, 64 at a time, in flows a second.
+func flows(server string, n int) (outcome, error) {
+	const atOnce = 64
+	var next atomic.Int64
+	errs := make([]error, atOnce)
+	begin := time.Now()
+	var wait sync.WaitGroup
+	for i := range atOnce {
+		wait.Go(func() {
+			for next.Add(1) <= int64(n) && errs[i] == nil {
+				errs[i] = once(server)
+			}
+		})
+	}
+	wait.Wait()
+	return outcome{Figure: float64(n) / time.Since(begin).Seconds()}, errors.Join(errs...)
+}
+
+// refused makes n connects that the boundary must refuse, four at a time, in
+// refusals a second.
+func refused(server string, n int) (outcome, error) {
+	a, err := netip.ParseAddrPort(server)
+	if err != nil {
+		return outcome{}, err
+	}
+	const atOnce = 4
+	errs := make([]error, atOnce)
+	begin := time.Now()
+	var wait sync.WaitGroup
+	for i := range atOnce {
+		wait.Go(func() { errs[i] = refuseLoop(a.Addr().As4(), n/atOnce) })
+	}
+	wait.Wait()
+	return outcome{Figure: float64(n) / time.Since(begin).Seconds()}, errors.Join(errs...)
+}
+
+func refuseLoop(addr [4]byte, n int) error {
+	for range n {
+		s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		err = syscall.Connect(s, &syscall.SockaddrInet4{Port: refusedPort, Addr: addr})
+		_ = syscall.Close(s)
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("a connect that must be refused: %w", err)
+		}
+	}
+	return nil
+}
