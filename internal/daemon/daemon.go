@@ -15,6 +15,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
@@ -55,7 +56,7 @@ type Daemon struct {
 	cells   *cells.Store
 	desk    *handover.Desk
 	spare   *spare
-	net     *resolvers
+	names   *resolvers.Watcher
 	idle    *idle
 	plans   *plans
 	models  Models
@@ -105,7 +106,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if err := d.reconcile(ctx, rests); err != nil {
 		return nil, err
 	}
-	d.net = watchResolvers(c.Clock, c.ResolvConf, c.HostsFile, d.pushResolvers)
+	d.names = resolvers.Watch(c.Clock, c.ResolvConf, c.HostsFile, d.pushResolvers)
 	d.spare = &spare{make: d.makeBox, log: c.Log}
 	d.spare.fill()
 	d.idle = newIdle(c.Clock, c.Auto, d.busy, d.stop)
@@ -189,7 +190,7 @@ func (d *Daemon) unlisten(f *os.File, name string) {
 func (d *Daemon) Close() error {
 	d.stop()
 	d.idle.close()
-	d.net.close()
+	d.names.Close()
 	d.spare.close()
 	return d.release()
 }

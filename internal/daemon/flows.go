@@ -56,3 +56,18 @@ func (d *Daemon) count(id string, records []*skepv1.FlowRecord) {
 		l.carried(carried)
 	}
 }
+
+// pushResolvers tells every box.
+func (d *Daemon) pushResolvers(u *skepv1.ResolverUpdate) {
+	d.mu.Lock()
+	var all []*life
+	for _, l := range d.live {
+		all = append(all, l)
+	}
+	d.mu.Unlock()
+	for _, l := range all {
+		if b := l.boundary(); b != nil {
+			b.link.Push(u)
+		}
+	}
+}

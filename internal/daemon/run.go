@@ -146,7 +146,7 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 	}
 	l.setBox(b)
 	b.link.Assign(&skepv1.Assignment{
-		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.net.current(), Limits: &skepv1.BoxLimits{},
+		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: &skepv1.BoxLimits{},
 	}, d)
 	spec.Box = b.warden
 	if err := d.serveModel(ctx, l, b); err != nil {

@@ -1,9 +1,3 @@
-// Package script runs user journeys: each file of testdata is a person at a
-// shell, with a skepd of its own.
-//
-// Its law: the programs are the built ones of bin/, never a part of them. Without
-// them, or without what a cell needs of the host, the journeys are skipped with
-// the reason.
 package script
 
 import (

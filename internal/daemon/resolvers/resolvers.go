@@ -1,4 +1,8 @@
-package daemon
+// Package resolvers watches how the host resolves names, and what its own
+// addresses are, for the boxes (B101, B105).
+//
+// Its law: a file that cannot be read says nothing; it is never an older answer.
+package resolvers
 
 import (
 	"bufio"
@@ -15,11 +19,16 @@ import (
 	"skep.dev/skep/internal/name"
 )
 
-// resolverPoll is how soon a change of the host's resolvers reaches the boxes (B101).
-const resolverPoll = 2 * time.Second
+// Poll is how soon a change of the host's resolvers reaches the boxes (B101).
+const Poll = 2 * time.Second
 
-// resolvers watches resolv.conf, the hosts file and the host's addresses.
-type resolvers struct {
+// Clock wakes the watcher; tests turn it by hand.
+type Clock interface {
+	AfterFunc(d time.Duration, f func()) (stop func())
+}
+
+// Watcher watches resolv.conf, the hosts file and the host's addresses.
+type Watcher struct {
 	clock       Clock
 	conf, hosts string
 	push        func(*skepv1.ResolverUpdate)
@@ -31,31 +40,34 @@ type resolvers struct {
 	closed bool
 }
 
-func watchResolvers(clock Clock, conf, hosts string, push func(*skepv1.ResolverUpdate)) *resolvers {
-	r := &resolvers{clock: clock, conf: conf, hosts: hosts, push: push, stop: func() {}}
+// Watch reads the files now and looks again every two seconds until Close; push
+// gets what has changed.
+func Watch(clock Clock, conf, hosts string, push func(*skepv1.ResolverUpdate)) *Watcher {
+	r := &Watcher{clock: clock, conf: conf, hosts: hosts, push: push, stop: func() {}}
 	r.stamps = r.stamp()
 	r.now = r.read()
 	r.again()
 	return r
 }
 
-func (r *resolvers) current() *skepv1.ResolverUpdate {
+// Current is what a box is told first.
+func (r *Watcher) Current() *skepv1.ResolverUpdate {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now
 }
 
-func (r *resolvers) again() {
+func (r *Watcher) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
-		r.stop = r.clock.AfterFunc(resolverPoll, r.look)
+		r.stop = r.clock.AfterFunc(Poll, r.look)
 	}
 }
 
 // look pushes what has changed. The host's own addresses have no file, so they
 // are read each time.
-func (r *resolvers) look() {
+func (r *Watcher) look() {
 	defer r.again()
 	stamps := r.stamp()
 	r.mu.Lock()
@@ -76,7 +88,7 @@ func (r *resolvers) look() {
 	r.push(now)
 }
 
-func (r *resolvers) stamp() (out [2]time.Time) {
+func (r *Watcher) stamp() (out [2]time.Time) {
 	for i, file := range []string{r.conf, r.hosts} {
 		if info, err := os.Stat(file); err == nil {
 			out[i] = info.ModTime()
@@ -85,11 +97,12 @@ func (r *resolvers) stamp() (out [2]time.Time) {
 	return out
 }
 
-func (r *resolvers) read() *skepv1.ResolverUpdate {
+func (r *Watcher) read() *skepv1.ResolverUpdate {
 	return &skepv1.ResolverUpdate{Resolvers: readResolvConf(r.conf), Hosts: readHosts(r.hosts), OwnAddresses: ownAddresses()}
 }
 
-func (r *resolvers) close() {
+// Close ends the watching. A nil Watcher is closed.
+func (r *Watcher) Close() {
 	if r == nil {
 		return
 	}
@@ -162,19 +175,4 @@ func ownAddresses() (out []string) {
 		}
 	}
 	return out
-}
-
-// pushResolvers tells every box.
-func (d *Daemon) pushResolvers(u *skepv1.ResolverUpdate) {
-	d.mu.Lock()
-	var all []*life
-	for _, l := range d.live {
-		all = append(all, l)
-	}
-	d.mu.Unlock()
-	for _, l := range all {
-		if b := l.boundary(); b != nil {
-			b.link.Push(u)
-		}
-	}
 }
