@@ -4,7 +4,7 @@
 //   - One daemon for one place: callers take a lock before they start, and look
 //     again once they have it.
 //   - A started daemon outlives the terminal: it has a session of its own and,
-//     where there is a user manager that answers within a second, a scope (L13).
+//     where a user manager answers within a second, a scope (L13).
 //   - Root starts two programs and keeps nothing: skepd as the system user, and
 //     skep-worker with three capabilities that it can never exceed (L6c).
 package launch
@@ -78,9 +78,7 @@ func Ensure(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("start skepd: %w", err)
 	}
-	err = d.wait(ctx, c.Places)
-	<-d.left // at most a second, and nothing where there is no bus
-	return err
+	return d.wait(ctx, c.Places)
 }
 
 // answers tells whether somebody accepts on the API socket.

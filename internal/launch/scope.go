@@ -13,20 +13,18 @@ import (
 // scopeTime bounds what a manager may take to answer.
 const scopeTime = time.Second
 
-// leaveSession asks the service manager for a scope of the daemon's own, so that
-// the end of the login does not end it. Without a manager the session that it
-// was started with has to do.
-func leaveSession(pid, uid int) {
+// LeaveSession asks the service manager for a delegated scope for this process, so
+// that the end of the login does not end it and it may limit its cells (L13).
+// Without a manager that answers within a second, the session that it was started
+// with has to do.
+func LeaveSession() error {
 	ctx, cancel := context.WithTimeout(context.Background(), scopeTime)
 	defer cancel()
-	_ = scope(ctx, pid, uid)
+	return scope(ctx, os.Getpid(), os.Getuid())
 }
 
 func scope(ctx context.Context, pid, uid int) error {
-	address := "unix:path=/run/dbus/system_bus_socket"
-	if uid != 0 {
-		address = "unix:path=/run/user/" + strconv.Itoa(uid) + "/bus"
-	}
+	address := "unix:path=/run/user/" + strconv.Itoa(uid) + "/bus"
 	if _, err := os.Stat(address[len("unix:path="):]); err != nil {
 		return fmt.Errorf("find the bus: %w", err)
 	}

@@ -20,7 +20,6 @@ type started struct {
 	log   string
 	from  int64 // where its words begin in the log
 	ended chan struct{}
-	left  chan struct{} // closed when it has a scope, or will not get one
 }
 
 // start executes skepd in a session of its own.
@@ -43,11 +42,7 @@ func (c Config) start(a *account) (*started, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &started{log: log.Name(), from: at, ended: make(chan struct{}), left: make(chan struct{})}
-	go func() {
-		leaveSession(cmd.Process.Pid, c.UID)
-		close(s.left)
-	}()
+	s := &started{log: log.Name(), from: at, ended: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
 		close(s.ended)

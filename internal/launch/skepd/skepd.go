@@ -67,6 +67,12 @@ func Run(args []string, b launch.Build, stderr io.Writer) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
+	// Before the worker: its cells' groups are made below the one that we are in.
+	if o.auto && o.worker == 0 {
+		if err := launch.LeaveSession(); err != nil {
+			log.Info("no scope of systemd", "err", err)
+		}
+	}
 	conn, err := worker(o.worker, programs)
 	if err != nil {
 		return err
