@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,7 +111,7 @@ func (a *App) verify(since, keyFile string) error {
 	}
 	kept := ""
 	if own, err := a.own(); err == nil {
-		kept = filepath.Join(own, "checkpoint")
+		kept = checkpointFile(own, p.State)
 	}
 	if since == "" && kept != "" {
 		if raw, err := os.ReadFile(kept); err == nil {
@@ -128,7 +130,7 @@ func (a *App) verify(since, keyFile string) error {
 		return &statusError{int(verify.CannotRead), err}
 	}
 	if r.Checkpoint != (verify.Checkpoint{}) && r.Fault == nil && kept != "" {
-		if err := os.WriteFile(kept, []byte(r.Checkpoint.String()), 0o600); err != nil {
+		if err := keep(kept, r.Checkpoint.String()); err != nil {
 			fmt.Fprintln(a.Err, "skep: the checkpoint was not kept:", err)
 		}
 	}
@@ -139,6 +141,19 @@ func (a *App) verify(since, keyFile string) error {
 		return &statusError{code: int(r.Status)}
 	}
 	return nil
+}
+
+// checkpointFile is one for each record: a user may have several state directories.
+func checkpointFile(own, state string) string {
+	digest := sha256.Sum256([]byte(state))
+	return filepath.Join(own, "checkpoints", hex.EncodeToString(digest[:8]))
+}
+
+func keep(file, text string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(text), 0o600)
 }
 
 func (a *App) printReport(r verify.Report) error {

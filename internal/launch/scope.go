@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -53,5 +54,25 @@ func scope(ctx context.Context, pid, uid int) error {
 	if call.Err != nil {
 		return fmt.Errorf("start a scope: %w", call.Err)
 	}
-	return nil
+	return moved(ctx, fmt.Sprintf("skepd-%d.scope", pid))
+}
+
+// moved waits until we are in the scope: the manager answers before it has done it.
+func moved(ctx context.Context, name string) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		raw, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			return fmt.Errorf("look for the scope: %w", err)
+		}
+		if strings.Contains(string(raw), name) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the scope: %w", ctx.Err())
+		}
+	}
 }
