@@ -159,8 +159,9 @@ static void write_file(struct cell *c, const struct record *r, const char *path,
 static void hide(struct cell *c, const struct record *r, const char *path)
 {
     int target = open_beneath(c->root, path, O_PATH);
-    if (target < 0)
-        return; /* nothing there to hide */
+    if (target < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
+        return; /* not there, or closed to the whole cell as it is to us; a link in its place is neither */
+    must(target, "open what is to be hidden:", path);
     struct stat st;
     must(fstat(target, &st), "look at", path);
     close(target);
@@ -209,7 +210,7 @@ static void apply(struct cell *c, const struct record *r)
     case OP_SELF:
     case OP_COVER: {
         int from = open_beneath(c->root, r->op == OP_SELF ? path : spec_string(c, r->data), O_PATH);
-        if (from < 0 && (r->flags & REC_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+        if (from < 0 && (r->flags & REC_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR))
             break;
         must(from, "open what is to stand at", path);
         attach(c, clone_tree(from, path), r, path);
