@@ -43,6 +43,7 @@ type Link struct {
 	server *http.Server
 	done   chan struct{}
 
+	watching chan struct{} // closed once the box waits for its cell
 	assigned chan struct{} // closed by Assign
 	ready    chan error    // one value
 	finished chan struct{} // closed when the box has nothing left to write
@@ -65,7 +66,7 @@ func Serve(conn *os.File, options ...connect.HandlerOption) (*Link, error) {
 		return nil, fmt.Errorf("serve box: %w", err)
 	}
 	l := &Link{
-		done: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1),
+		done: make(chan struct{}), watching: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1),
 		finished: make(chan struct{}), updates: make(chan *skepv1.WatchResponse, 8),
 	}
 	mux := http.NewServeMux()
@@ -90,6 +91,9 @@ func (l *Link) Assign(a *skepv1.Assignment, r Recorder) {
 	l.mu.Unlock()
 	close(l.assigned)
 }
+
+// Watching is closed once the box has started and waits for its cell.
+func (l *Link) Watching() <-chan struct{} { return l.watching }
 
 // Ready waits until the box has answered a request under its policy.
 func (l *Link) Ready(ctx context.Context) error {
@@ -159,6 +163,7 @@ func (s service) Watch(ctx context.Context, q *connect.Request[skepv1.WatchReque
 	}
 	// The stream is the box's life: without it the box decides by nothing new.
 	defer s.Close()
+	close(s.watching)
 	// The head of the answer goes ahead: with a cell, one message is left to send.
 	if err := out.Send(nil); err != nil {
 		return err

@@ -46,6 +46,13 @@ func (r *Rig) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	select { // a spare box that still starts would slow down whoever has the next turn
+	case <-link.Watching():
+	case <-link.Done():
+		return fmt.Errorf("the spare box has ended")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	r.spare <- spareBox{link: link, process: p, warden: warden}
 	return nil
 }
