@@ -164,7 +164,7 @@ func (a *App) attach(ctx context.Context, ref string, raw bool) error {
 	}
 	defer func() { _ = ours.Close() }()
 	var b bundle
-	b.add(roleStdio, "", theirs)
+	b.add(handover.RoleStdio, "", theirs)
 	ticket, err := handover.Offer(launch.HandoverSocket(d.places), b.roles, b.files)
 	b.close()
 	if err != nil {

@@ -140,7 +140,7 @@ func (a *App) receive(d *daemon, c *skepv1.Cell, stream *connect.ServerStreamFor
 	if err != nil {
 		return err
 	}
-	conn := b.Take(roleLayer, "")
+	conn := b.Take(handover.RoleLayer, "")
 	b.Close()
 	if conn == nil {
 		return errors.New("read the difference: skepd left no layer")

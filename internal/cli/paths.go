@@ -10,13 +10,6 @@ import (
 	"skep.dev/skep/internal/sys"
 )
 
-// The roles of descriptors that skepd knows.
-const (
-	rolePath  = "path"
-	roleStdio = "stdio"
-	roleLayer = "layer"
-)
-
 // bundle collects descriptors with their roles.
 type bundle struct {
 	roles []handover.Role
@@ -45,7 +38,7 @@ func (b *bundle) openPath(name string) error {
 	if err != nil {
 		return fmt.Errorf("open %s for the cell: %w", name, err)
 	}
-	b.add(rolePath, name, f)
+	b.add(handover.RolePath, name, f)
 	return nil
 }
 

@@ -143,7 +143,7 @@ func (s *session) run(ctx context.Context, b *bundle) error {
 			return err
 		}
 		defer func() { _ = ours.Close() }()
-		b.add(roleStdio, "", theirs)
+		b.add(handover.RoleStdio, "", theirs)
 		if err := s.terminal(); err != nil {
 			return err
 		}

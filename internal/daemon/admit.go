@@ -12,6 +12,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/passed"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/profile/pathplan"
@@ -75,7 +76,7 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 	var faults strict.Faults
 	a.plan, faults = pathplan.Make(pathplan.Input{
 		Profile: a.profile, Homes: homes(q.Home), Own: d.own(q.Home), Programs: programs(),
-	}, passed(a.bundle))
+	}, passed.By(a.bundle))
 	if faults != nil {
 		return nil, invalid(faults)
 	}
@@ -146,7 +147,7 @@ func complete(a *application) error {
 		if m.Kind == pathplan.Grant && m.Writable && !m.Dir {
 			return fmt.Errorf("%s (line %d of %s) is a single file, which this build cannot grant with rights: rw; grant its directory", m.Path, m.Line, a.profile.File)
 		}
-		if m.Kind == pathplan.Grant && !slices.Contains(a.bundle.Roles, handover.Role{Role: rolePath, Path: m.Path}) {
+		if m.Kind == pathplan.Grant && !slices.Contains(a.bundle.Roles, handover.Role{Role: handover.RolePath, Path: m.Path}) {
 			return fmt.Errorf("no descriptor came for %s (line %d of %s)", m.Path, m.Line, a.profile.File)
 		}
 	}

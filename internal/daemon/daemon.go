@@ -15,6 +15,8 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/changes"
+	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
@@ -58,7 +60,7 @@ type Daemon struct {
 	spare   *spare
 	names   *resolvers.Watcher
 	idle    *idle
-	plans   *plans
+	changes *changes.Changes
 	models  Models
 	feature cell.Features
 
@@ -99,7 +101,9 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.desk = handover.NewDesk(c.Clock, c.Owners...)
-	d.plans = newPlans(c.Clock)
+	d.changes = changes.New(changes.Changes{
+		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: recorder{d}, Held: d.heldRoots, Log: c.Log,
+	}, c.Clock)
 	if c.Models != nil {
 		d.models = c.Models(d.RecordModel)
 	}
@@ -153,12 +157,12 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	server := &http.Server{
-		Handler: d.idle.note(d.handler()), ConnContext: withPeer, ReadHeaderTimeout: 10 * time.Second,
+		Handler: d.idle.note(d.handler()), ConnContext: peer.FromConn, ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 2)
 	go func() { failed <- d.desk.Serve(fds) }()
-	go func() { failed <- server.Serve(&guarded{Listener: l, owners: d.Owners, log: d.Log}) }()
+	go func() { failed <- server.Serve(&peer.Listener{Listener: l, Owners: d.Owners, Log: d.Log}) }()
 	d.Log.Info("skepd serves", "run", d.Run, "state", d.State)
 	select {
 	case err = <-failed:
@@ -200,8 +204,8 @@ func (d *Daemon) release() error {
 	if d.desk != nil {
 		d.desk.Close()
 	}
-	if d.plans != nil {
-		d.plans.close()
+	if d.changes != nil {
+		d.changes.Close()
 	}
 	if d.models != nil {
 		err = d.models.Close()
@@ -232,4 +236,17 @@ func (d *Daemon) record(id string, body ledgerBody) error {
 		return fmt.Errorf("record %s: %w", body.Kind(), err)
 	}
 	return nil
+}
+
+// recorder is the ledger as nested packages need it.
+type recorder struct{ d *Daemon }
+
+// Append implements changes.Record.
+func (r recorder) Append(cell string, body kind.Body) error { return r.d.record(cell, body) }
+
+// Seal implements changes.Record.
+func (r recorder) Seal(cell string) {
+	if err := r.d.ledger.EndCell(cell); err != nil {
+		r.d.Log.Warn("a cell's last entries are not sealed yet", "cell", cell, "err", err)
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cell/celltest/plain"
+	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
@@ -163,7 +164,7 @@ func (l *lab) request(budget string, argv ...string) *skepv1.RunRequest {
 		l.t.Fatal(err)
 	}
 	defer f.Close()
-	ticket, err := handover.Offer(filepath.Join(l.config.Run, "fd.sock"), []handover.Role{{Role: rolePath, Path: l.work}}, []*os.File{f})
+	ticket, err := handover.Offer(filepath.Join(l.config.Run, "fd.sock"), []handover.Role{{Role: handover.RolePath, Path: l.work}}, []*os.File{f})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestGrantMustStandWhereItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	q.Ticket, err = handover.Offer(filepath.Join(l.config.Run, "fd.sock"), []handover.Role{{Role: rolePath, Path: l.work}}, []*os.File{other})
+	q.Ticket, err = handover.Offer(filepath.Join(l.config.Run, "fd.sock"), []handover.Role{{Role: handover.RolePath, Path: l.work}}, []*os.File{other})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +395,7 @@ func TestUnknownFieldIsAnErrorWithItsName(t *testing.T) {
 				q.Body = io.NopCloser(bytes.NewReader(append([]byte{0, 0, 0, 0, byte(len(c.body))}, c.body...)))
 			}
 			w := &answer{header: http.Header{}}
-			h.ServeHTTP(w, q.WithContext(context.WithValue(q.Context(), peerKey{}, peer{uint32(os.Getuid())})))
+			h.ServeHTTP(w, q.WithContext(peer.With(q.Context(), peer.Peer{UID: uint32(os.Getuid())})))
 			if !strings.Contains(w.body.String(), c.want) || strings.Contains(w.body.String(), `"cells"`) {
 				t.Errorf("answered %d %s", w.status, w.body.String())
 			}

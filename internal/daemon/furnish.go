@@ -11,6 +11,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/furniture"
+	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile/pathplan"
 	"skep.dev/skep/internal/sys"
 )
@@ -60,7 +61,7 @@ func (d *Daemon) furnish(l *life, a *application) (*cell.Spec, error) {
 	for _, link := range a.plan.Links {
 		s.Links = append(s.Links, cell.Link{Path: link.Path, Target: link.Target})
 	}
-	s.Stdio = a.bundle.Take(roleStdio, "")
+	s.Stdio = a.bundle.Take(handover.RoleStdio, "")
 	for _, step := range []func() error{
 		func() error { return d.openOwn(s, a.profile.Home) },
 		func() error { return d.openGrants(l, s, a) },
@@ -102,7 +103,7 @@ func (d *Daemon) openGrants(l *life, s *cell.Spec, a *application) error {
 			s.Narrow = append(s.Narrow, cell.Narrow{Path: m.Path, Kind: narrowing(m.Kind)})
 			continue
 		}
-		g := cell.Grant{Path: m.Path, Dir: m.Dir, Writable: m.Writable, Object: a.bundle.Take(rolePath, m.Path)}
+		g := cell.Grant{Path: m.Path, Dir: m.Dir, Writable: m.Writable, Object: a.bundle.Take(handover.RolePath, m.Path)}
 		if g.Object == nil {
 			return fmt.Errorf("no descriptor came for %s", m.Path)
 		}

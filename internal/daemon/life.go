@@ -9,6 +9,7 @@ import (
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
@@ -284,3 +285,41 @@ func (d *Daemon) lifeOf(id string) *life {
 }
 
 func millis(d time.Duration) uint64 { return uint64(max(0, d.Milliseconds())) }
+
+// heldRoots are duplicates of a running cell's granted roots; none for another.
+func (d *Daemon) heldRoots(id string) (*handover.Bundle, error) {
+	b := &handover.Bundle{}
+	l := d.lifeOf(id)
+	if l == nil {
+		return b, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return b, nil
+	}
+	for _, f := range l.held {
+		at, ok := sys.PathOf(f)
+		if !ok {
+			continue
+		}
+		dup, err := sys.Duplicate(f)
+		if err != nil {
+			b.Close()
+			return nil, err
+		}
+		b.Roles = append(b.Roles, handover.Role{Role: handover.RolePath, Path: at})
+		b.Files = append(b.Files, dup)
+	}
+	return b, nil
+}
+
+// removeLayer is for where nothing can be done about a failure: what is left is
+// tried again at the next start.
+func (d *Daemon) removeLayer(id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Minute)
+	defer cancel()
+	if err := d.changes.DropLayer(ctx, id); err != nil {
+		d.Log.Warn("the layer of a cell is left", "cell", id, "err", err)
+	}
+}

@@ -9,68 +9,21 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/handover"
 )
-
-// message is a record as the API shows it.
-func message(r cells.Record) *skepv1.Cell {
-	c := &skepv1.Cell{
-		Id: r.ID, Name: r.Name, State: stateOf(r.State), Argv: r.Argv, ProfileName: r.ProfileName, ProfileDigest: r.ProfileDigest,
-		Created: timeText(r.Created), Started: timeText(r.Started), Stopped: timeText(r.Stopped), ExitCode: int32(r.ExitCode),
-		Cause: r.Cause.String(), Limit: r.Cause.Limit, Peak: r.Cause.Peak, CrossingsAllowed: r.Allowed, CrossingsRefused: r.Refused,
-		Unenforced: r.Unenforced, WorkingDir: r.WorkingDir, Error: r.Cause.Detail, FilesChanged: r.FilesChanged,
-	}
-	for _, g := range r.Grants {
-		c.Grants = append(c.Grants, &skepv1.Grant{Path: g.Path, Writable: g.Writable, Layer: int32(g.Layer)})
-	}
-	return c
-}
-
-func stateOf(s cells.State) skepv1.CellState {
-	switch s {
-	case cells.Declared:
-		return skepv1.CellState_CELL_STATE_DECLARED
-	case cells.Building:
-		return skepv1.CellState_CELL_STATE_BUILDING
-	case cells.Running:
-		return skepv1.CellState_CELL_STATE_RUNNING
-	case cells.Stopping:
-		return skepv1.CellState_CELL_STATE_STOPPING
-	case cells.Stopped:
-		return skepv1.CellState_CELL_STATE_STOPPED
-	case cells.Failed:
-		return skepv1.CellState_CELL_STATE_FAILED
-	case cells.Merged:
-		return skepv1.CellState_CELL_STATE_MERGED
-	case cells.Dropped:
-		return skepv1.CellState_CELL_STATE_DROPPED
-	}
-	return skepv1.CellState_CELL_STATE_UNSPECIFIED
-}
-
-func timeText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339Nano)
-}
 
 // find resolves a reference into a record, with the API's error.
 func (d *Daemon) find(ref string) (cells.Record, error) {
 	r, err := d.cells.Find(ref)
-	switch {
-	case errors.Is(err, cells.ErrNone):
-		return r, connect.NewError(connect.CodeNotFound, err)
-	case err != nil:
-		return r, invalid(err)
-	}
-	return r, nil
+	return r, cells.APIError(err)
 }
 
 func (d *Daemon) list(_ context.Context, q *connect.Request[skepv1.ListRequest]) (*connect.Response[skepv1.ListResponse], error) {
 	out := &skepv1.ListResponse{}
 	for _, r := range d.cells.All() {
 		if q.Msg.All || !r.State.Ended() {
-			out.Cells = append(out.Cells, message(r))
+			out.Cells = append(out.Cells, cells.Message(r))
 		}
 	}
 	return connect.NewResponse(out), nil
@@ -81,7 +34,7 @@ func (d *Daemon) get(_ context.Context, q *connect.Request[skepv1.GetRequest]) (
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(message(r)), nil
+	return connect.NewResponse(cells.Message(r)), nil
 }
 
 // defaultGrace is between the polite signal and the end.
@@ -116,7 +69,7 @@ func (d *Daemon) stopCell(ctx context.Context, q *connect.Request[skepv1.StopReq
 		}
 	}
 	r, _ = d.cells.Get(r.ID)
-	return connect.NewResponse(message(r)), nil
+	return connect.NewResponse(cells.Message(r)), nil
 }
 
 // attach hands the caller's socket to the warden as the cell's one client.
@@ -125,13 +78,13 @@ func (d *Daemon) attach(ctx context.Context, q *connect.Request[skepv1.AttachReq
 	if err != nil {
 		return nil, err
 	}
-	p, _ := peerOf(ctx)
-	bundle, err := d.desk.Take(q.Msg.Ticket, p.uid)
+	p, _ := peer.Of(ctx)
+	bundle, err := d.desk.Take(q.Msg.Ticket, p.UID)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	defer bundle.Close()
-	client := bundle.Take(roleStdio, "")
+	client := bundle.Take(handover.RoleStdio, "")
 	if client == nil {
 		return nil, invalid(errors.New("the ticket holds no stdio socket"))
 	}

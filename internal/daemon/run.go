@@ -16,6 +16,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/right"
@@ -28,12 +29,12 @@ const buildTime = 30 * time.Second
 // run is the life of a cell from its request, as one path: check, declare,
 // build, follow.
 func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest], out *connect.ServerStream[skepv1.CellEvent]) error {
-	p, ok := peerOf(ctx)
+	p, ok := peer.Of(ctx)
 	if !ok {
 		return connect.NewError(connect.CodePermissionDenied, errors.New("the caller is unknown"))
 	}
 	begin := d.Clock.Now()
-	a, err := d.admit(q.Msg, p.uid)
+	a, err := d.admit(q.Msg, p.UID)
 	if err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ func (d *Daemon) tellOnce(id string, out *connect.ServerStream[skepv1.CellEvent]
 	if !ok {
 		return connect.NewError(connect.CodeNotFound, cells.ErrNone)
 	}
-	return out.Send(&skepv1.CellEvent{Cell: message(r)})
+	return out.Send(&skepv1.CellEvent{Cell: cells.Message(r)})
 }
 
 // policy is what the box decides by.

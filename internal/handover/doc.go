@@ -42,9 +42,16 @@ var (
 	ErrFull   = errors.New("too many tickets are waiting: try again in half a minute")
 )
 
+// The roles that there are.
+const (
+	RolePath  = "path"  // a path of the plan, or a symlink on the way to one, opened O_PATH
+	RoleStdio = "stdio" // the caller's end of the agent's input and output
+	RoleLayer = "layer" // the socket of a layer process, for the caller
+)
+
 // Role says what the descriptor at the same place is for.
 type Role struct {
-	Role string `json:"role"` // path, stdio, root, layer
+	Role string `json:"role"`
 	Path string `json:"path,omitempty"`
 }
 

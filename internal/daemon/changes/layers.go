@@ -1,4 +1,4 @@
-package daemon
+package changes
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"connectrpc.com/connect"
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/passed"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/snapshot"
@@ -48,7 +48,7 @@ func (f *layerFiles) judge(grant int, path string) bool {
 
 // openLayers pairs each layer of a cell with its base, which the caller opened
 // (L6b). The caller closes them.
-func (d *Daemon) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFiles, err error) {
+func (c *Changes) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFiles, err error) {
 	if !r.State.HasLayer() {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the cell is %s: what it wrote is gone", r.State))
 	}
@@ -69,18 +69,18 @@ func (d *Daemon) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFil
 	if f.rules, err = right.NewPaths(rules...); err != nil {
 		return nil, fmt.Errorf("read the rules of cell %s: %w", r.ID, err)
 	}
-	host := passed(bases)
+	host := passed.By(bases)
 	for _, g := range r.Grants {
 		if !g.Writable {
 			continue
 		}
-		if host.objects[g.Path] == nil {
+		if !host.Has(g.Path) {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("no descriptor came for %s, which the cell may write", g.Path))
 		}
-		base := bases.Take(rolePath, g.Path)
+		base := bases.Take(handover.RolePath, g.Path)
 		f.grants = append(f.grants, cell.LayerGrant{Base: base})
 		f.paths = append(f.paths, g.Path)
-		dir, err := os.Open(d.layerDir(r.ID, strconv.Itoa(g.Layer)))
+		dir, err := os.Open(c.dir(r.ID, strconv.Itoa(g.Layer)))
 		if err != nil {
 			return nil, fmt.Errorf("open the layer of the cell: %w", err)
 		}
@@ -90,13 +90,13 @@ func (d *Daemon) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFil
 }
 
 // startLayer starts a process that serves layers, and gives the socket to it.
-func (d *Daemon) startLayer(ctx context.Context, powers cell.LayerPowers, grants []cell.LayerGrant) (*os.File, cell.Process, error) {
+func (c *Changes) startLayer(ctx context.Context, powers cell.LayerPowers, grants []cell.LayerGrant) (*os.File, cell.Process, error) {
 	ours, theirs, err := sys.SeqpacketPair()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = theirs.Close() }()
-	p, err := d.Driver.Layer(ctx, theirs, powers, grants)
+	p, err := c.Layers.Layer(ctx, theirs, powers, grants)
 	if err != nil {
 		_ = ours.Close()
 		return nil, nil, fmt.Errorf("start a process for the layer: %w", err)
@@ -105,8 +105,8 @@ func (d *Daemon) startLayer(ctx context.Context, powers cell.LayerPowers, grants
 }
 
 // difference walks a cell's layer against its base.
-func (d *Daemon) difference(ctx context.Context, f *layerFiles) (*snapshot.Difference, error) {
-	conn, process, err := d.startLayer(ctx, cell.LayerPowers{Walk: true}, f.grants)
+func (c *Changes) difference(ctx context.Context, f *layerFiles) (*snapshot.Difference, error) {
+	conn, process, err := c.startLayer(ctx, cell.LayerPowers{Walk: true}, f.grants)
 	if err != nil {
 		return nil, err
 	}
@@ -120,20 +120,20 @@ func (d *Daemon) difference(ctx context.Context, f *layerFiles) (*snapshot.Diffe
 
 // leaveLayer starts a process for the caller, who sees contents with it, and
 // leaves its socket under a ticket.
-func (d *Daemon) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (string, error) {
-	conn, _, err := d.startLayer(ctx, cell.LayerPowers{Walk: true, Open: true}, f.grants)
+func (c *Changes) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (string, error) {
+	conn, _, err := c.startLayer(ctx, cell.LayerPowers{Walk: true, Open: true}, f.grants)
 	if err != nil {
 		return "", err
 	}
 	// The process ends when the last descriptor of the socket is closed: with the
 	// caller, or with the ticket.
-	return d.desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: roleLayer}}, Files: []*os.File{conn}})
+	return c.Desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: handover.RoleLayer}}, Files: []*os.File{conn}})
 }
 
-// dropLayer deletes what a cell wrote. Files that the agent made unreadable are
+// DropLayer deletes what a cell wrote. Files that the agent made unreadable are
 // removed by a process in a namespace of the cell's ids (S12a).
-func (d *Daemon) dropLayer(ctx context.Context, id string) error {
-	entries, err := os.ReadDir(d.layerDir(id))
+func (c *Changes) DropLayer(ctx context.Context, id string) error {
+	entries, err := os.ReadDir(c.dir(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -143,14 +143,14 @@ func (d *Daemon) dropLayer(ctx context.Context, id string) error {
 	var f layerFiles
 	defer f.close()
 	for _, e := range entries {
-		dir, err := os.Open(d.layerDir(id, e.Name()))
+		dir, err := os.Open(c.dir(id, e.Name()))
 		if err != nil {
 			return fmt.Errorf("remove the layer: %w", err)
 		}
 		f.grants = append(f.grants, cell.LayerGrant{Layer: dir})
 	}
 	if len(f.grants) > 0 {
-		conn, process, err := d.startLayer(ctx, cell.LayerPowers{Remove: true}, f.grants)
+		conn, process, err := c.startLayer(ctx, cell.LayerPowers{Remove: true}, f.grants)
 		if err != nil {
 			return err
 		}
@@ -162,18 +162,8 @@ func (d *Daemon) dropLayer(ctx context.Context, id string) error {
 			return fmt.Errorf("remove the layer: %w", err)
 		}
 	}
-	if err := os.RemoveAll(d.layerDir(id)); err != nil {
+	if err := os.RemoveAll(c.dir(id)); err != nil {
 		return fmt.Errorf("remove the layer: %w", err)
 	}
 	return nil
-}
-
-// removeLayer is dropLayer where nothing can be done about a failure: what is
-// left is tried again at the next start.
-func (d *Daemon) removeLayer(id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Minute)
-	defer cancel()
-	if err := d.dropLayer(ctx, id); err != nil {
-		d.Log.Warn("the layer of a cell is left", "cell", id, "err", err)
-	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package changes
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/snapshot"
 )
@@ -24,6 +25,11 @@ const planTime = time.Hour
 // pathsPerEntry keeps an entry of a merge well below the largest one.
 const pathsPerEntry = 10_000
 
+// Clock ends plans; tests turn it by hand.
+type Clock interface {
+	AfterFunc(d time.Duration, f func()) (stop func())
+}
+
 // plans are the merges that callers are at.
 type plans struct {
 	clock Clock
@@ -31,7 +37,7 @@ type plans struct {
 	at    map[string]*mergePlan // by cell
 }
 
-// mergePlan is the difference that a caller is merging.
+// MergePlan is the difference that a caller is merging.
 type mergePlan struct {
 	uid  uint32
 	diff *snapshot.Difference
@@ -73,77 +79,77 @@ func (p *plans) close() {
 	}
 }
 
-// mergePlan checks the hash against the difference as it is now, records who
+// MergePlan checks the hash against the difference as it is now, records who
 // approves it, and only then opens the layer for the caller (S4). If it moved,
 // the new difference is sent, with its other hash.
-func (d *Daemon) mergePlan(ctx context.Context, q *connect.Request[skepv1.MergePlanRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
-	r, err := d.find(q.Msg.Cell)
+func (c *Changes) MergePlan(ctx context.Context, q *connect.Request[skepv1.MergePlanRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
+	r, err := c.find(q.Msg.Cell)
 	if err != nil {
 		return err
 	}
 	if err := ended(r); err != nil {
 		return err
 	}
-	p, _ := peerOf(ctx)
-	bases, err := d.bases(r, q.Msg.Ticket, p)
+	p, _ := peer.Of(ctx)
+	bases, err := c.bases(r, q.Msg.Ticket, p)
 	if err != nil {
 		return err
 	}
 	defer bases.Close()
-	f, err := d.openLayers(r, bases)
+	f, err := c.openLayers(r, bases)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	diff, err := d.difference(ctx, f)
+	diff, err := c.difference(ctx, f)
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
 	same, err := snapshot.MatchHash(diff.Hash, q.Msg.Hash)
 	if err != nil {
-		return invalid(err)
+		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	if !same {
 		// Nothing is fixed: the caller reads what is there now.
-		if err := d.record(r.ID, shown(diff, p)); err != nil {
+		if err := c.Record.Append(r.ID, shown(diff, p)); err != nil {
 			return connect.NewError(connect.CodeUnavailable, err)
 		}
-		return d.sendDifference(ctx, p, f, diff, out)
+		return c.sendDifference(ctx, p, f, diff, out)
 	}
 	// Merges are durable before their effect (D3): a crash of the caller in the
 	// middle leaves this entry, and the journal in the caller's own state.
-	err = d.record(r.ID, &kind.ApprovalDecided{
-		Proposal: "merge " + r.ID, Hash: diff.Hash, Decision: "allow", Who: caller(p), Identity: "uid", Scope: "once",
+	err = c.Record.Append(r.ID, &kind.ApprovalDecided{
+		Proposal: "merge " + r.ID, Hash: diff.Hash, Decision: "allow", Who: p.String(), Identity: "uid", Scope: "once",
 	})
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	d.plans.put(r.ID, &mergePlan{uid: p.uid, diff: diff})
-	return d.sendDifference(ctx, p, f, diff, out)
+	c.plans.put(r.ID, &mergePlan{uid: p.UID, diff: diff})
+	return c.sendDifference(ctx, p, f, diff, out)
 }
 
-// mergeCommit records every path that the caller merged, and ends the layer.
-func (d *Daemon) mergeCommit(ctx context.Context, q *connect.Request[skepv1.MergeCommitRequest]) (*connect.Response[skepv1.Cell], error) {
-	r, err := d.find(q.Msg.Cell)
+// MergeCommit records every path that the caller merged, and ends the layer.
+func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.MergeCommitRequest]) (*connect.Response[skepv1.Cell], error) {
+	r, err := c.find(q.Msg.Cell)
 	if err != nil {
 		return nil, err
 	}
-	p, _ := peerOf(ctx)
-	plan, err := d.plans.take(r.ID, p.uid, q.Msg.Hash)
+	p, _ := peer.Of(ctx)
+	plan, err := c.plans.take(r.ID, p.UID, q.Msg.Hash)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	paths, err := mergedPaths(plan.diff, q.Msg.Paths)
 	if err != nil {
-		return nil, invalid(err)
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	parts := slices.Collect(slices.Chunk(paths, pathsPerEntry))
 	if len(parts) == 0 {
 		parts = [][]kind.Path{{}}
 	}
 	for i, part := range parts {
-		err := d.record(r.ID, &kind.MergeApplied{
-			Hash: q.Msg.Hash, Who: caller(p), Root: kind.Bytes(rootsOf(plan.diff)), Paths: part,
+		err := c.Record.Append(r.ID, &kind.MergeApplied{
+			Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.diff)), Paths: part,
 			Part: uint32(i + 1), Parts: uint32(len(parts)),
 		})
 		if err != nil {
@@ -151,36 +157,36 @@ func (d *Daemon) mergeCommit(ctx context.Context, q *connect.Request[skepv1.Merg
 		}
 	}
 	// The tree has it and the record says so; the layer is only a rest now.
-	r, err = d.cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged })
+	r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged })
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	if err := d.dropLayer(ctx, r.ID); err != nil {
-		d.Log.Warn("the layer of a merged cell is left", "cell", r.ID, "err", err)
+	if err := c.DropLayer(ctx, r.ID); err != nil {
+		c.Log.Warn("the layer of a merged cell is left", "cell", r.ID, "err", err)
 	}
-	d.seal(r.ID)
-	return connect.NewResponse(message(r)), nil
+	c.Record.Seal(r.ID)
+	return connect.NewResponse(cells.Message(r)), nil
 }
 
-// mergeAbort records that the caller's merge changed nothing.
-func (d *Daemon) mergeAbort(ctx context.Context, q *connect.Request[skepv1.MergeAbortRequest]) (*connect.Response[skepv1.Cell], error) {
-	r, err := d.find(q.Msg.Cell)
+// MergeAbort records that the caller's merge changed nothing.
+func (c *Changes) MergeAbort(ctx context.Context, q *connect.Request[skepv1.MergeAbortRequest]) (*connect.Response[skepv1.Cell], error) {
+	r, err := c.find(q.Msg.Cell)
 	if err != nil {
 		return nil, err
 	}
-	p, _ := peerOf(ctx)
-	plan, err := d.plans.take(r.ID, p.uid, q.Msg.Hash)
+	p, _ := peer.Of(ctx)
+	plan, err := c.plans.take(r.ID, p.UID, q.Msg.Hash)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
-	err = d.record(r.ID, &kind.MergeRefused{
-		Hash: q.Msg.Hash, Who: caller(p), Root: kind.Bytes(rootsOf(plan.diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
+	err = c.Record.Append(r.ID, &kind.MergeRefused{
+		Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
 	})
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	d.seal(r.ID)
-	return connect.NewResponse(message(r)), nil
+	c.Record.Seal(r.ID)
+	return connect.NewResponse(cells.Message(r)), nil
 }
 
 // rootsOf is the one root that a difference touches, or the deepest directory

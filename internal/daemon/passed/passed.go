@@ -1,4 +1,8 @@
-package daemon
+// Package passed looks at the host's files as far as a caller has handed them over.
+//
+// Its law: where an object stands is the kernel's word, not the caller's; what was
+// not handed over is absent. No path is opened.
+package passed
 
 import (
 	"os"
@@ -10,25 +14,16 @@ import (
 	"skep.dev/skep/internal/sys"
 )
 
-// The roles of descriptors in a ticket.
-const (
-	rolePath  = "path"  // a path of the plan, or a symlink on the way to one, opened O_PATH
-	roleStdio = "stdio" // the caller's end of the agent's input and output
-	roleLayer = "layer" // the socket of a layer process, for the caller
-)
-
-// passedHost is the host's files as far as the caller has handed them over: the
-// planner needs no path to be opened. Where each stands is the kernel's word, not
-// the caller's.
-type passedHost struct {
+// Host is a pathplan.Host that opens nothing.
+type Host struct {
 	objects map[string]*os.File
 }
 
-// passed drops the roles whose object is not where they say.
-func passed(b *handover.Bundle) passedHost {
-	h := passedHost{objects: map[string]*os.File{}}
+// By is what a bundle shows. Roles whose object is not where they say are voided.
+func By(b *handover.Bundle) Host {
+	h := Host{objects: map[string]*os.File{}}
 	for i, r := range b.Roles {
-		if r.Role != rolePath || b.Files[i] == nil {
+		if r.Role != handover.RolePath || b.Files[i] == nil {
 			continue
 		}
 		if at, ok := sys.PathOf(b.Files[i]); ok && at == r.Path {
@@ -42,7 +37,7 @@ func passed(b *handover.Bundle) passedHost {
 
 // Lstat implements pathplan.Host. A directory above something that was handed
 // over is there; what was not is absent.
-func (h passedHost) Lstat(name string) (pathplan.Kind, error) {
+func (h Host) Lstat(name string) (pathplan.Kind, error) {
 	f := h.objects[name]
 	if f == nil {
 		for at := range h.objects {
@@ -68,9 +63,12 @@ func (h passedHost) Lstat(name string) (pathplan.Kind, error) {
 }
 
 // Readlink implements pathplan.Host.
-func (h passedHost) Readlink(name string) (string, error) {
+func (h Host) Readlink(name string) (string, error) {
 	if h.objects[name] == nil {
 		return "", os.ErrNotExist
 	}
 	return sys.ReadlinkAt(h.objects[name], "")
 }
+
+// Has tells whether the object at a path was handed over.
+func (h Host) Has(name string) bool { return h.objects[name] != nil }

@@ -1,0 +1,65 @@
+// Package changes shows what cells wrote, and has it merged or dropped (snapshot.md).
+//
+// Its laws:
+//   - A difference that was sent was recorded as shown, with its hash, before.
+//   - A merge is approved in the record before the caller gets the layer, and
+//     ends in it with every path, or with the reason why nothing was changed.
+//   - It reads no layer itself: processes of the cells' ids do (S12a).
+package changes
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/ledger/kind"
+)
+
+// Layers starts processes that serve layers.
+type Layers interface {
+	Layer(ctx context.Context, conn *os.File, powers cell.LayerPowers, grants []cell.LayerGrant) (cell.Process, error)
+}
+
+// Record is the ledger, as far as it is needed here.
+type Record interface {
+	// Append makes an entry of a cell durable.
+	Append(cell string, body kind.Body) error
+	// Seal signs what was recorded of a cell after its end.
+	Seal(cell string)
+}
+
+// Changes serves the calls of the API that look at layers.
+type Changes struct {
+	Layers Layers
+	Desk   *handover.Desk
+	Cells  *cells.Store
+	Record Record
+	// Held gives the granted roots of a cell that still runs; the caller owns them.
+	Held  func(cell string) (*handover.Bundle, error)
+	Log   *slog.Logger
+	plans *plans
+}
+
+// New completes a Changes.
+func New(c Changes, clock Clock) *Changes {
+	c.plans = newPlans(clock)
+	return &c
+}
+
+// Close forgets the merges that are under way.
+func (c *Changes) Close() { c.plans.close() }
+
+// find resolves a reference into a record, with the API's error.
+func (c *Changes) find(ref string) (cells.Record, error) {
+	r, err := c.Cells.Find(ref)
+	return r, cells.APIError(err)
+}
+
+// dir is where a cell's layer stands.
+func (c *Changes) dir(id string, parts ...string) string {
+	return filepath.Join(append([]string{c.Cells.Dir(id), "layer"}, parts...)...)
+}
