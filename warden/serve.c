@@ -398,8 +398,10 @@ static _Noreturn void finish(struct cell *c)
 {
     while (from_pid1(c))
         ;
-    if (!started && exit_code < 0) /* it has said why, or was killed */
-        _exit(125);
+    const char *why = exit_code < 0 ? "PID 1 of the cell was killed" : "";
+    failure_sink.fd = c->control;
+    if (exit_code < 0 && !started) /* if it has said why itself, that came first and is believed */
+        fail_as(ECHILD, why, "");
     if (exit_code < 0)
         exit_code = 128 + SIGKILL;
     int *outputs[] = {c->spec->terminal ? &c->master : &c->out[0], &c->err[0]};
@@ -413,7 +415,7 @@ static _Noreturn void finish(struct cell *c)
             i++;
     }
     drop(&c->stdio);
-    tell(c, EV_EXITED, exit_code, "");
+    tell(c, EV_EXITED, exit_code, why);
     _exit(0);
 }
 

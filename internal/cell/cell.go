@@ -118,6 +118,9 @@ type Result struct {
 	// Failed is not nil if the cell ended because a part of it did.
 	Failed error
 	Usage  Usage
+	// Left is not nil if something that the host keeps for the cell could not be
+	// removed: a Sweeper tries again.
+	Left error
 }
 
 // Usage is what the kernel counted.
@@ -158,6 +161,16 @@ type Driver interface {
 	Features(ctx context.Context) (Features, error)
 	// Close ends the driver, never a cell.
 	Close() error
+}
+
+// Mortal is a driver that can lose what it works with. It then starts nothing any
+// more; cells go on.
+type Mortal interface{ Gone() <-chan struct{} }
+
+// Sweeper is a driver that removes what the host keeps for a cell whose processes
+// are gone. That nothing is left is no error.
+type Sweeper interface {
+	Sweep(ctx context.Context, cell string) error
 }
 
 // LayerGrant is one writable grant for a layer process: its base and its layer

@@ -28,6 +28,7 @@ type Driver struct {
 	next    uint64
 	waiting map[uint64]chan answer
 	failed  error
+	gone    chan struct{} // closed when the worker is
 }
 
 type answer struct {
@@ -36,11 +37,15 @@ type answer struct {
 	err   error
 }
 
-var _ cell.Driver = (*Driver)(nil)
+var (
+	_ cell.Driver  = (*Driver)(nil)
+	_ cell.Mortal  = (*Driver)(nil)
+	_ cell.Sweeper = (*Driver)(nil)
+)
 
 // New returns a driver on a seqpacket socket to a worker, which it owns.
 func New(worker *os.File) *Driver {
-	d := &Driver{conn: worker, waiting: map[uint64]chan answer{}}
+	d := &Driver{conn: worker, waiting: map[uint64]chan answer{}, gone: make(chan struct{})}
 	go d.receive()
 	return d
 }
@@ -74,10 +79,20 @@ func (d *Driver) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = err
+	close(d.gone)
 	for id, ch := range d.waiting {
 		delete(d.waiting, id)
 		ch <- answer{err: err}
 	}
+}
+
+// Gone is closed when no worker answers any more.
+func (d *Driver) Gone() <-chan struct{} { return d.gone }
+
+// Sweep removes the control groups of a cell that has ended.
+func (d *Driver) Sweep(ctx context.Context, id string) error {
+	_, _, err := d.call(ctx, proto.Request{Close: &proto.Close{Cell: id}})
+	return err
 }
 
 // call sends one request and waits for its reply. The descriptors of a reply

@@ -139,7 +139,11 @@ func (r *running) hear(e event) {
 		r.set(cell.Result{ExitCode: code, Failed: fmt.Errorf("execute %q: %w", text, syscall.Errno(e.A))})
 		r.tellStarted(nil)
 	case evExited:
-		r.set(cell.Result{ExitCode: int(e.A)})
+		result := cell.Result{ExitCode: int(e.A)}
+		if len(text) > 0 {
+			result.Failed = errors.New(string(text))
+		}
+		r.set(result)
 	case evAttached:
 		r.pass(cell.Event{Kind: cell.Attached})
 	case evDetached:
@@ -177,11 +181,12 @@ func (r *running) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	reply, _, err := r.driver.call(ctx, proto.Request{Close: &proto.Close{Cell: r.id}})
-	if err != nil || reply.Usage == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err != nil || reply.Usage == nil {
+		r.result.Left = fmt.Errorf("remove the control groups of the cell: %w", err)
+		return
+	}
 	r.result.Usage = cell.Usage{
 		MemoryPeak: reply.Usage.MemoryPeak, OOMKills: reply.Usage.OOMKills, CPU: time.Duration(reply.Usage.CPUNanos),
 	}

@@ -13,10 +13,12 @@ import (
 )
 
 // parent is the resident, single-threaded C program that clones each cell's
-// warden (L21a). Starting a program takes longer than building a cell.
+// warden (L21a). Starting a program takes longer than building a cell. If it dies,
+// the next request finds another; no warden needs it any more.
 type parent struct {
-	conn *os.File
-	cmd  *exec.Cmd
+	program string
+	conn    *os.File
+	ended   chan struct{}
 }
 
 const (
@@ -39,21 +41,38 @@ type wardenReply struct {
 }
 
 func startParent(program string) (*parent, error) {
+	p := &parent{program: program}
+	return p, p.start()
+}
+
+func (p *parent) start() error {
 	ours, theirs, err := sys.SeqpacketPair()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = theirs.Close() }()
-	cmd := exec.Command(program)
+	cmd := exec.Command(p.program)
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		_ = ours.Close()
-		return nil, fmt.Errorf("start the warden: %w", err)
+		return fmt.Errorf("start the warden: %w", err)
 	}
-	return &parent{conn: ours, cmd: cmd}, nil
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	p.conn, p.ended = ours, ended
+	return nil
+}
+
+// again replaces a parent that does not answer.
+func (p *parent) again() error {
+	p.close()
+	return p.start()
 }
 
 // clone asks for one warden. The descriptors stay the caller's.
@@ -63,18 +82,19 @@ func (p *parent) clone(r wardenRequest, files []*os.File) (pid int, pidfd *os.Fi
 	if err := binary.Write(&message, binary.NativeEndian, r); err != nil {
 		return 0, nil, fmt.Errorf("encode the build request: %w", err)
 	}
-	if err := sys.SendFDs(p.conn, message.Bytes(), files...); err != nil {
+	if err := p.send(message.Bytes(), files); err != nil {
 		return 0, nil, fmt.Errorf("ask for a warden: %w", err)
 	}
 	buf := make([]byte, 64)
 	n, got, err := sys.RecvFDs(p.conn, buf, 1)
-	if err != nil {
-		return 0, nil, fmt.Errorf("hear from the warden: %w", err)
-	}
 	var reply wardenReply
-	if err := binary.Read(bytes.NewReader(buf[:n]), binary.NativeEndian, &reply); err != nil || reply.Magic != wardenMagic {
+	if err == nil {
+		err = binary.Read(bytes.NewReader(buf[:n]), binary.NativeEndian, &reply)
+	}
+	if err != nil || reply.Magic != wardenMagic {
 		sys.CloseAll(got)
-		return 0, nil, errors.New("the warden's parent has gone or answered out of turn")
+		// A warden that it had cloned already finds no box, and ends.
+		return 0, nil, errors.Join(errors.New("the warden's parent has gone or answered out of turn"), p.again())
 	}
 	if reply.Error != 0 || len(got) != 1 {
 		sys.CloseAll(got)
@@ -83,8 +103,21 @@ func (p *parent) clone(r wardenRequest, files []*os.File) (pid int, pidfd *os.Fi
 	return int(reply.Pid), got[0], nil
 }
 
+// send gives a request to a parent that lives. One that cannot be sent to has read
+// nothing of it.
+func (p *parent) send(message []byte, files []*os.File) error {
+	err := sys.SendFDs(p.conn, message, files...)
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return err
+	}
+	if err := p.again(); err != nil {
+		return err
+	}
+	return sys.SendFDs(p.conn, message, files...)
+}
+
 // close lets the parent end; the wardens live on.
 func (p *parent) close() {
 	_ = p.conn.Close()
-	_ = p.cmd.Wait()
+	<-p.ended
 }
