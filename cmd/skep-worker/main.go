@@ -57,6 +57,13 @@ func serveRequests(conn *os.File, args []string) error {
 	if c.User, err = serve.ParseAccount(*user); err != nil {
 		return err
 	}
+	activated, err := serve.Activated(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if activated { // descriptor 3 listens
+		return serve.Accept(c.Conn, c)
+	}
 	w, err := serve.New(c)
 	if err != nil {
 		return err

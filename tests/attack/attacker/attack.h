@@ -45,4 +45,4 @@ _Noreturn void usage(const char *what);
 
 typedef void technique(char **args, int count);
 technique abi, descriptors, devices, hostfiles, ipc, kernel, mounts, names, namespaces, network, overlay, privilege, proc,
-    processes, protected_dir, readonly, sockets, terminal, unixpath;
+    processes, protected_dir, readonly, sockets, terminal, unixpath, worker;

@@ -7,6 +7,7 @@ static const struct { const char *name; technique *run; } techniques[] = {
     {"kernel", kernel}, {"mounts", mounts}, {"names", names}, {"namespaces", namespaces}, {"network", network}, {"overlay", overlay},
     {"privilege", privilege}, {"proc", proc}, {"processes", processes}, {"protected", protected_dir},
     {"readonly", readonly}, {"sockets", sockets}, {"terminal", terminal}, {"unixpath", unixpath},
+    {"worker", worker},
 };
 
 static void say(const char *verdict, const char *attempt, const char *format, va_list args)
