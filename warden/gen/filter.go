@@ -2,7 +2,8 @@ package main
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"github.com/elastic/go-seccomp-bpf/arch"
 	"golang.org/x/net/bpf"
@@ -64,30 +65,66 @@ func (f filter) assemble() ([]bpf.RawInstruction, error) {
 		}
 		return uint32(n), nil
 	}
+	leaves := map[uint32][]bpf.Instruction{}
+	for name, action := range f.actions {
+		n, err := number(name)
+		if err != nil {
+			return nil, err
+		}
+		leaves[n] = []bpf.Instruction{bpf.RetConstant{Val: action}}
+	}
 	for _, c := range f.conditional {
 		n, err := number(c.name)
 		if err != nil {
 			return nil, err
 		}
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: n, SkipTrue: uint8(len(c.body))})
-		program = append(program, c.body...)
+		leaves[n] = c.body
 	}
-	names := make([]string, 0, len(f.actions))
-	for name := range f.actions {
-		names = append(names, name)
+	return bpf.Assemble(append(program, search(spans(leaves))...))
+}
+
+// span is a run of calls, from first to the next span, that end alike.
+type span struct {
+	first uint32
+	body  []bpf.Instruction
+}
+
+// spans covers every number: what has no leaf is ENOSYS.
+func spans(leaves map[uint32][]bpf.Instruction) []span {
+	unknown := []bpf.Instruction{bpf.RetConstant{Val: retErrno | eNOSYS}}
+	all := []span{{0, unknown}}
+	if body, ok := leaves[0]; ok {
+		all[0].body = body
 	}
-	sort.Strings(names)
-	for _, name := range names {
-		n, err := number(name)
-		if err != nil {
-			return nil, err
+	numbers := slices.Sorted(maps.Keys(leaves))
+	for n := uint32(1); n <= numbers[len(numbers)-1]+1; n++ {
+		body, ok := leaves[n]
+		if !ok {
+			body = unknown
 		}
-		program = append(program,
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: n, SkipFalse: 1},
-			bpf.RetConstant{Val: f.actions[name]})
+		if !slices.Equal(body, all[len(all)-1].body) {
+			all = append(all, span{n, body})
+		}
 	}
-	program = append(program, bpf.RetConstant{Val: retErrno | eNOSYS})
-	return bpf.Assemble(program)
+	return all
+}
+
+// search finds a number's span in about eight steps. The kernel runs the filter
+// once for each call that there is when it is installed, in front of each agent.
+func search(all []span) []bpf.Instruction {
+	if len(all) == 1 {
+		return all[0].body
+	}
+	middle := len(all) / 2
+	below, above := search(all[:middle]), search(all[middle:])
+	program := []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: all[middle].first, SkipTrue: uint8(len(below))}}
+	if len(below) > 255 { // a conditional jump reaches no further
+		program = []bpf.Instruction{
+			bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: all[middle].first, SkipFalse: 1},
+			bpf.Jump{Skip: uint32(len(below))},
+		}
+	}
+	return append(append(program, below...), above...)
 }
 
 // newerCalls are numbers that the library's table does not have yet.
