@@ -14,9 +14,12 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
+	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
@@ -57,9 +60,10 @@ type Daemon struct {
 	ledger  *ledger.Ledger
 	cells   *cells.Store
 	desk    *handover.Desk
-	spare   *spare
+	boxes   *boxes.Pool
+	reading *reading.Reading
 	names   *resolvers.Watcher
-	idle    *idle
+	idle    *idle.Watch
 	changes *changes.Changes
 	models  Models
 	feature cell.Features
@@ -101,6 +105,10 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.desk = handover.NewDesk(c.Clock, c.Owners...)
+	d.reading = &reading.Reading{
+		Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Cells: d.cells, Clock: c.Clock,
+		Lives: func(id string) bool { return d.lifeOf(id) != nil },
+	}
 	d.changes = changes.New(changes.Changes{
 		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: recorder{d}, Held: d.heldRoots, Log: c.Log,
 	}, c.Clock)
@@ -111,9 +119,9 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.names = resolvers.Watch(c.Clock, c.ResolvConf, c.HostsFile, d.pushResolvers)
-	d.spare = &spare{make: d.makeBox, log: c.Log}
-	d.spare.fill()
-	d.idle = newIdle(c.Clock, c.Auto, d.busy, d.stop)
+	d.boxes = &boxes.Pool{Driver: c.Driver, Log: c.Log}
+	d.boxes.Fill()
+	d.idle = idle.New(c.Clock, c.Auto, d.busy, d.stop)
 	return d, nil
 }
 
@@ -157,7 +165,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	server := &http.Server{
-		Handler: d.idle.note(d.handler()), ConnContext: peer.FromConn, ReadHeaderTimeout: 10 * time.Second,
+		Handler: d.idle.Note(d.handler()), ConnContext: peer.FromConn, ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 2)
@@ -193,9 +201,9 @@ func (d *Daemon) unlisten(f *os.File, name string) {
 // Close gives everything back. Cells must have ended.
 func (d *Daemon) Close() error {
 	d.stop()
-	d.idle.close()
+	d.idle.Close()
 	d.names.Close()
-	d.spare.close()
+	d.boxes.Close()
 	return d.release()
 }
 

@@ -22,6 +22,7 @@ import (
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cell/celltest/plain"
+	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile"
@@ -476,13 +477,13 @@ func TestIdleDaemonEnds(t *testing.T) {
 	if _, err := l.client().List(context.Background(), connect.NewRequest(&skepv1.ListRequest{})); err != nil {
 		t.Fatal(err)
 	}
-	l.clock.turn(IdleTime - time.Second)
+	l.clock.turn(idle.After - time.Second)
 	if l.daemon.ctx.Err() != nil {
 		t.Fatal("it ended too early")
 	}
 	// The call's end re-arms the timer in its own time.
 	for end := time.Now().Add(10 * time.Second); l.daemon.ctx.Err() == nil && time.Now().Before(end); {
-		l.clock.turn(IdleTime)
+		l.clock.turn(idle.After)
 	}
 	if err := <-l.ended; err != nil {
 		t.Error(err)

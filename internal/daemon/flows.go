@@ -67,7 +67,7 @@ func (d *Daemon) pushResolvers(u *skepv1.ResolverUpdate) {
 	d.mu.Unlock()
 	for _, l := range all {
 		if b := l.boundary(); b != nil {
-			b.link.Push(u)
+			b.Link.Push(u)
 		}
 	}
 }

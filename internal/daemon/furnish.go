@@ -11,6 +11,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/furniture"
+	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile/pathplan"
 	"skep.dev/skep/internal/sys"
@@ -86,14 +87,12 @@ func (d *Daemon) openOwn(s *cell.Spec, kept string) (err error) {
 	if s.Tmp, err = makeDir(d.layerDir(s.ID, "tmp")); err != nil {
 		return err
 	}
-	s.Log, err = os.OpenFile(d.logPath(s.ID), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	s.Log, err = os.OpenFile(filepath.Join(d.cells.Dir(s.ID), reading.LogFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("make the log of the cell: %w", err)
 	}
 	return nil
 }
-
-func (d *Daemon) logPath(id string) string { return filepath.Join(d.cells.Dir(id), "log") }
 
 // openGrants gives each grant its object, and a writable one its layer.
 func (d *Daemon) openGrants(l *life, s *cell.Spec, a *application) error {

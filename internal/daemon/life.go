@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger/kind"
@@ -28,7 +29,7 @@ type life struct {
 
 	mu      sync.Mutex
 	running cell.Running
-	box     *box
+	box     *boxes.Box
 	cause   cells.Cause // the first reason to end it
 	stops   []func()    // timers
 	changed chan struct{}
@@ -106,13 +107,13 @@ func (l *life) cell() cell.Running {
 }
 
 // boundary is the cell's box, nil before it has one.
-func (l *life) boundary() *box {
+func (l *life) boundary() *boxes.Box {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.box
 }
 
-func (l *life) setBox(b *box) {
+func (l *life) setBox(b *boxes.Box) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.box = b
@@ -134,9 +135,9 @@ func (l *life) follow() {
 	r := l.running
 	select {
 	case <-r.Done():
-	case <-l.box.gone():
+	case <-l.box.Gone():
 		l.outlived(r)
-	case <-l.box.process.Done():
+	case <-l.box.Process.Done():
 		l.outlived(r)
 	}
 	<-r.Done()
@@ -168,7 +169,7 @@ const endTime = 10 * time.Second
 func (l *life) finish(result cell.Result) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
-	if err := l.box.end(ctx); err != nil {
+	if err := l.box.End(ctx); err != nil {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}
 	l.d.endModel(ctx, l)
@@ -229,8 +230,8 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 		body.Signal = uint8(code - 128)
 	}
 	if cause.Budget != "" {
-		body.Limit = cause.Budget + ": " + amountText(cause.Budget, cause.Limit)
-		body.Peak = amountText(cause.Budget, cause.Peak)
+		body.Limit = cause.Budget + ": " + cells.AmountText(cause.Budget, cause.Limit)
+		body.Peak = cells.AmountText(cause.Budget, cause.Peak)
 	}
 	err := d.record(id, body)
 	if err == nil {
@@ -259,7 +260,7 @@ func (d *Daemon) forget(l *life) {
 	if last {
 		d.stop()
 	}
-	d.idle.touch(0)
+	d.idle.Touch(0)
 	d.work.Done()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/right"
@@ -32,14 +33,14 @@ func (d *Daemon) RecordModel(ctx context.Context, cell string, body kind.Body) e
 
 // serveModel connects a box to the gateway if its cell has a right to a model.
 // The gateway starts at the first one.
-func (d *Daemon) serveModel(ctx context.Context, l *life, b *box) error {
+func (d *Daemon) serveModel(ctx context.Context, l *life, b *boxes.Box) error {
 	if len(l.profile.Model.Roles) == 0 {
 		return nil
 	}
 	if d.models == nil {
 		return errors.New("the profile has a model right, and this skepd has no gateway")
 	}
-	err := d.models.Serve(ctx, l.id, l.profile.Model, b.model)
+	err := d.models.Serve(ctx, l.id, l.profile.Model, b.Model)
 	if errors.Is(err, models.ErrNoRole) {
 		d.Log.Info("a cell has no model", "cell", l.id, "why", err)
 		return nil // what it asks of a model is refused

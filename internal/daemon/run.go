@@ -14,6 +14,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/peer"
@@ -141,37 +142,37 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := d.spare.take(ctx)
+	b, err := d.boxes.Take(ctx)
 	if err != nil {
 		return err
 	}
 	l.setBox(b)
-	b.link.Assign(&skepv1.Assignment{
+	b.Link.Assign(&skepv1.Assignment{
 		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: &skepv1.BoxLimits{},
 	}, d)
-	spec.Box = b.warden
+	spec.Box = b.Warden
 	if err := d.serveModel(ctx, l, b); err != nil {
-		b.kill()
+		b.Kill()
 		return err
 	}
 	r, err := d.startBehind(ctx, b, spec)
 	if err != nil {
-		b.kill()
+		b.Kill()
 		return err
 	}
-	b.release()
+	b.Release()
 	return d.started(l, r, a)
 }
 
 // startBehind starts the cell and waits until its box has answered a request
 // under the policy (B163). The box gets the cell's sockets from the warden while
 // that builds, so that both go on at once; a failure of one ends the other.
-func (d *Daemon) startBehind(ctx context.Context, b *box, spec *cell.Spec) (cell.Running, error) {
+func (d *Daemon) startBehind(ctx context.Context, b *boxes.Box, spec *cell.Spec) (cell.Running, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready := make(chan error, 1)
 	go func() {
-		err := b.link.Ready(ctx)
+		err := b.Link.Ready(ctx)
 		if err != nil {
 			cancel()
 		}
@@ -205,14 +206,14 @@ func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 	if err != nil {
 		_ = r.Kill()
 		<-r.Done()
-		l.box.kill()
+		l.box.Kill()
 		return err
 	}
 	l.started(r)
 	d.limit(l)
 	l.tell()
 	go l.follow()
-	d.spare.fill()
+	d.boxes.Fill()
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package daemon
+package cells
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// amountText writes a budget's amount as a profile does: 20m, 4GiB, 256.
-func amountText(budget string, n int64) string {
+// AmountText writes a budget's amount as a profile does: 20m, 4GiB, 256.
+func AmountText(budget string, n int64) string {
 	switch budget {
 	case "wall", "cpu_time":
 		return durationText(time.Duration(n) * time.Millisecond)

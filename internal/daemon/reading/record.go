@@ -1,11 +1,13 @@
-package daemon
+// Package reading answers what was recorded of cells, why, and what they wrote.
+//
+// Its law: it changes nothing.
+package reading
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/entry"
@@ -21,14 +24,38 @@ import (
 	"skep.dev/skep/internal/ledger/story"
 )
 
-// ledgerRead streams entries as they stand in the ledger.
-func (d *Daemon) ledgerRead(ctx context.Context, q *connect.Request[skepv1.LedgerReadRequest], out *connect.ServerStream[skepv1.LedgerEntry]) error {
-	f, err := d.filter(q.Msg)
+// Clock paces a follower; tests turn it by hand.
+type Clock interface {
+	AfterFunc(d time.Duration, f func()) (stop func())
+}
+
+// Reading serves the calls of the API that only look.
+type Reading struct {
+	Ledger *ledger.Ledger
+	Dir    string // of the ledger
+	Cells  *cells.Store
+	Lives  func(cell string) bool
+	Clock  Clock
+}
+
+func (g *Reading) find(ref string) (cells.Record, error) {
+	r, err := g.Cells.Find(ref)
+	return r, cells.APIError(err)
+}
+
+func invalid(err error) error { return connect.NewError(connect.CodeInvalidArgument, err) }
+
+// LogFile is the name of a cell's output log in its directory.
+const LogFile = "log"
+
+// LedgerRead streams entries as they stand in the ledger.
+func (g *Reading) LedgerRead(ctx context.Context, q *connect.Request[skepv1.LedgerReadRequest], out *connect.ServerStream[skepv1.LedgerEntry]) error {
+	f, err := g.filter(q.Msg)
 	if err != nil {
 		return err
 	}
 	var buf []byte
-	for record, err := range d.entries(ctx, f, q.Msg.Follow) {
+	for record, err := range g.entries(ctx, f, q.Msg.Follow) {
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -45,17 +72,17 @@ func (d *Daemon) ledgerRead(ctx context.Context, q *connect.Request[skepv1.Ledge
 	return nil
 }
 
-func (d *Daemon) entries(ctx context.Context, f ledger.Filter, follow bool) iter.Seq2[ledger.Record, error] {
+func (g *Reading) entries(ctx context.Context, f ledger.Filter, follow bool) iter.Seq2[ledger.Record, error] {
 	if follow {
-		return d.ledger.Follow(ctx, f)
+		return g.Ledger.Follow(ctx, f)
 	}
-	return ledger.Read(filepath.Join(d.State, "ledger"), f)
+	return ledger.Read(g.Dir, f)
 }
 
 // filter reads what is asked for, strictly.
-func (d *Daemon) filter(q *skepv1.LedgerReadRequest) (f ledger.Filter, err error) {
+func (g *Reading) filter(q *skepv1.LedgerReadRequest) (f ledger.Filter, err error) {
 	if q.Cell != "" && q.Cell != ledger.HostCell {
-		r, err := d.find(q.Cell)
+		r, err := g.find(q.Cell)
 		if err != nil {
 			return f, err
 		}
@@ -87,9 +114,9 @@ func (d *Daemon) filter(q *skepv1.LedgerReadRequest) (f ledger.Filter, err error
 	return f, nil
 }
 
-// explain says what an event was, why it was decided so, and what would allow it.
-func (d *Daemon) explain(ctx context.Context, q *connect.Request[skepv1.ExplainRequest]) (*connect.Response[skepv1.ExplainResponse], error) {
-	r, err := d.find(q.Msg.Cell)
+// Explain says what an event was, why it was decided so, and what would allow it.
+func (g *Reading) Explain(ctx context.Context, q *connect.Request[skepv1.ExplainRequest]) (*connect.Response[skepv1.ExplainResponse], error) {
+	r, err := g.find(q.Msg.Cell)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +125,7 @@ func (d *Daemon) explain(ctx context.Context, q *connect.Request[skepv1.ExplainR
 		return nil, err
 	}
 	var found *ledger.Record
-	for record, err := range d.entries(ctx, ledger.Filter{Cell: r.ID}, false) {
+	for record, err := range g.entries(ctx, ledger.Filter{Cell: r.ID}, false) {
 		if err != nil {
 			return nil, connect.NewError(connect.CodeDataLoss, err)
 		}

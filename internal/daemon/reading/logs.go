@@ -1,4 +1,4 @@
-package daemon
+package reading
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"connectrpc.com/connect"
@@ -17,12 +18,13 @@ import (
 // logPoll is how soon a follower sees new output.
 const logPoll = 100 * time.Millisecond
 
-func (d *Daemon) logs(ctx context.Context, q *connect.Request[skepv1.LogsRequest], out *connect.ServerStream[skepv1.LogChunk]) error {
-	r, err := d.find(q.Msg.Cell)
+// Logs streams what the agent wrote.
+func (g *Reading) Logs(ctx context.Context, q *connect.Request[skepv1.LogsRequest], out *connect.ServerStream[skepv1.LogChunk]) error {
+	r, err := g.find(q.Msg.Cell)
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(d.logPath(r.ID))
+	f, err := os.Open(filepath.Join(g.Cells.Dir(r.ID), LogFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -36,7 +38,7 @@ func (d *Daemon) logs(ctx context.Context, q *connect.Request[skepv1.LogsRequest
 	var at uint64
 	for {
 		// Asked before the reading: what an ended cell wrote is all there.
-		over := d.lifeOf(r.ID) == nil
+		over := !g.Lives(r.ID)
 		if at, err = outputlog.Read(f, at, send); err != nil {
 			return err
 		}
@@ -44,7 +46,7 @@ func (d *Daemon) logs(ctx context.Context, q *connect.Request[skepv1.LogsRequest
 			return nil
 		}
 		tick := make(chan struct{})
-		stop := d.Clock.AfterFunc(logPoll, func() { close(tick) })
+		stop := g.Clock.AfterFunc(logPoll, func() { close(tick) })
 		select {
 		case <-tick:
 		case <-ctx.Done():
