@@ -50,8 +50,6 @@ static _Noreturn void become_warden(int spec_fd, int go)
     must(prctl(PR_SET_DUMPABLE, 1), "open /proc/self to its owner", "");
     cell.spec = spec_map(spec_fd, cell.req.spec_len);
     log_open(cell.log);
-    net_build(&cell);
-    mounts_build(&cell);
     serve_cell(&cell);
 }
 

@@ -236,11 +236,11 @@ static void apply_all(struct cell *c, bool of_proc)
             apply(c, spec_record(c, i));
 }
 
+/* mounts_build runs in PID 1, beside the warden, which builds the network: the tree, with a /proc of its own
+ * namespace; then the old root goes. */
 void mounts_build(struct cell *c)
 {
     must(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "separate the mounts of", "/");
-    c->host_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    must(c->host_proc, "open", "/proc");
     bool seen[MAX_FDS] = {false}; /* detached mounts are what they are; all else is found again */
     for (uint32_t i = 0; i < c->spec->nrecords; i++) {
         const struct record *r = spec_record(c, i);
@@ -266,20 +266,14 @@ void mounts_build(struct cell *c)
     must(mkdirat(c->root, "proc", 0555), "make", "/proc");
     apply_all(c, false);
     must(fchdir(c->root), "enter the cell's root", "");
-}
-
-/* mounts_finish runs in PID 1: its own /proc, then the old root goes. */
-void mounts_finish(struct cell *c)
-{
     const char *none[] = {NULL};
     const struct record plain = {.flags = REC_NOEXEC};
     attach(c, filesystem("proc", none, "/proc"), &plain, "/proc");
     apply_all(c, true);
-    must(fchdir(c->root), "enter the cell's root", "");
     must(syscall(SYS_pivot_root, ".", "."), "change the root", "");
     must(umount2(".", MNT_DETACH), "leave the host's tree", "");
     must(chdir("/"), "enter", "/");
-    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
+    a.attr_set = MOUNT_ATTR_RDONLY;
     must(mount_setattr(AT_FDCWD, "/", 0, &a, sizeof a), "restrict", "/");
     must(mount_setattr(AT_FDCWD, "/dev", 0, &a, sizeof a), "restrict", "/dev");
 }

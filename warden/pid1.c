@@ -3,15 +3,14 @@
  *
  *   warden                       PID 1                                  agent
  *     | clone(NEWPID)              |
- *     |                            | /proc, masks, pivot_root           (mounts_finish)
- *     | <-------- BUILT ---------- |
- *     | waits for the box (B163)   |
- *     | --------- GO ------------> |
- *     |                            | its cgroups: one thread that moves itself needs no grace period of the kernel's
+ *     | network, the box's sockets | mounts, /proc, pivot_root           (mounts_build)
+ *     | serves the box's gate      | its cgroups: one thread that moves itself needs no grace period of the kernel's
  *     |                            | cgroup namespace, NPROC limit
  *     |                            | inner user namespace, no capability, no_new_privs
  *     |                            | Landlock, then seccomp: mounts and rules need calls that the filter refuses
- *     | <-- LISTENER + its fd ---- |
+ *     | <-- BUILT + listener ----- |
+ *     | waits for the box (B163)   |
+ *     | --------- GO ------------> |
  *     |                            | fork ----------------------------> session, terminal, exec
  *     | <-------- EXECUTED ------- |
  *     | <-------- EXITED --------- |
@@ -20,17 +19,18 @@
 
 #include <linux/landlock.h>
 #include <sys/resource.h>
+#include <termios.h>
 
 #include "tables.h"
 
 static char *argv_of[MAX_ARGS + 1], *envp_of[MAX_ARGS + 1];
 static volatile sig_atomic_t agent;
 
-static void note(struct cell *c, uint32_t kind, int32_t a, const char *text, int fd)
+static void note(struct cell *c, uint32_t kind, int32_t a, const char *text, const int *fds, unsigned nfds)
 {
     struct note n = {.kind = kind, .a = a};
     snprintf(n.text, sizeof n.text, "%s", text);
-    if (!send_fds(c->sync[1], &n, sizeof n, &fd, fd >= 0 ? 1 : 0))
+    if (!send_fds(c->sync[1], &n, sizeof n, fds, nfds))
         _exit(125);
 }
 
@@ -163,9 +163,22 @@ static _Noreturn void reap(struct cell *c, pid_t child)
         if (p != child)
             continue;
         int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-        note(c, NOTE_EXITED, code, "", -1);
+        note(c, NOTE_EXITED, code, "", NULL, 0);
         _exit(0);
     }
+}
+
+/* terminal opens the cell's own pseudo-terminal and returns the side that the warden keeps. */
+static int terminal(struct cell *c)
+{
+    int unlock = 0, master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    must(master, "open a terminal", "");
+    must(ioctl(master, TIOCSPTLCK, &unlock), "unlock the terminal", "");
+    c->slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    must(c->slave, "open the agent's side of the terminal", "");
+    struct winsize size = {.ws_row = c->spec->rows, .ws_col = c->spec->columns};
+    ioctl(master, TIOCSWINSZ, &size);
+    return master;
 }
 
 void pid1_run(struct cell *c)
@@ -174,22 +187,17 @@ void pid1_run(struct cell *c)
     failure_sink = (struct failure_sink){c->sync[1], true};
     prctl(PR_SET_NAME, "skep-pid1");
     must(prctl(PR_SET_PDEATHSIG, SIGKILL), "tie PID 1 to its warden", "");
-    mounts_finish(c);
+    mounts_build(c);
+    int kept[2] = {-1, s->terminal ? terminal(c) : -1};
     must(sethostname(spec_string(c, s->hostname), strlen(spec_string(c, s->hostname))), "name the host", "");
-    note(c, NOTE_BUILT, 0, "", -1);
-    struct note go;
-    if (recv(c->sync[1], &go, sizeof go, 0) != sizeof go || go.kind != NOTE_GO)
-        _exit(125);
     for (unsigned i = 0; i < c->req.ncgroup; i++) {
         must(write(c->cgroups[i], "0", 1), "enter a cgroup", "");
         close(c->cgroups[i]);
     }
     must(unshare(CLONE_NEWCGROUP), "make the cgroup namespace", "");
-    if (s->nproc > 0) {
-        struct rlimit limit = {s->nproc, s->nproc};
+    struct rlimit limit = {s->nproc, s->nproc}, none = {0, 0};
+    if (s->nproc > 0)
         must(setrlimit(RLIMIT_NPROC, &limit), "limit the processes", "");
-    }
-    struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
     spec_vector(c, s->argv, s->argc, argv_of);
     spec_vector(c, s->envp, s->envc, envp_of);
@@ -201,9 +209,12 @@ void pid1_run(struct cell *c)
     landlock(c);
     int status[2];
     must(pipe2(status, O_CLOEXEC), "make the status pipe", "");
-    int listener = seccomp(c);
-    note(c, NOTE_LISTENER, 0, "", listener);
-    close(listener);
+    kept[0] = seccomp(c);
+    note(c, NOTE_BUILT, 0, "", kept, s->terminal ? 2 : 1);
+    close_all(kept, 2);
+    struct note go;
+    if (recv(c->sync[1], &go, sizeof go, 0) != sizeof go || go.kind != NOTE_GO)
+        _exit(125);
 
     pid_t child = fork();
     must(child, "fork the agent", "");
@@ -224,8 +235,8 @@ void pid1_run(struct cell *c)
     close(0), close(1), close(2);
     syscall(SYS_close_range, 4, ~0U, 0);
     if (n == sizeof error)
-        note(c, NOTE_EXEC_FAILED, error, argv_of[0], -1);
+        note(c, NOTE_EXEC_FAILED, error, argv_of[0], NULL, 0);
     else
-        note(c, NOTE_EXECUTED, 0, "", -1);
+        note(c, NOTE_EXECUTED, 0, "", NULL, 0);
     reap(c, child);
 }

@@ -289,21 +289,14 @@ static void notification(struct cell *c)
 static bool from_pid1(struct cell *c)
 {
     struct note n;
-    int fd = -1;
-    unsigned nfds = 1;
-    ssize_t got = receive_fds(c->sync[0], &n, sizeof n, &fd, &nfds);
+    unsigned nfds = 0;
+    ssize_t got = receive_fds(c->sync[0], &n, sizeof n, NULL, &nfds);
     if (got != sizeof n) {
         if (got == 0 || (got < 0 && errno != EAGAIN))
             drop(&c->sync[0]);
         return false;
     }
     n.text[sizeof n.text - 1] = 0;
-    if (n.kind == NOTE_LISTENER && nfds == 1 && c->listener < 0) {
-        c->listener = fd;
-        return true;
-    }
-    if (nfds)
-        close(fd);
     if (n.kind == NOTE_EXITED && exit_code < 0)
         exit_code = n.a & 0xff;
     if (started || n.kind == NOTE_EXITED)
@@ -336,57 +329,66 @@ static void keep_only(void)
     must(prctl(PR_SET_DUMPABLE, 0), "close /proc/self", "");
 }
 
-static void terminal_or_pipes(struct cell *c)
+static void pipes(struct cell *c)
 {
-    c->in[0] = c->in[1] = c->out[0] = c->out[1] = c->err[0] = c->err[1] = -1;
-    if (c->spec->terminal) {
-        int unlock = 0;
-        c->master = openat(c->root, "dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-        must(c->master, "open a terminal", "");
-        must(ioctl(c->master, TIOCSPTLCK, &unlock), "unlock the terminal", "");
-        c->slave = ioctl(c->master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-        must(c->slave, "open the agent's side of the terminal", "");
-        struct winsize size = {.ws_row = c->spec->rows, .ws_col = c->spec->columns};
-        ioctl(c->master, TIOCSWINSZ, &size);
-        return;
+    int *pairs[] = {c->in, c->out, c->err};
+    for (unsigned i = 0; i < 3; i++) {
+        pairs[i][0] = pairs[i][1] = -1;
+        if (c->spec->terminal)
+            continue;
+        must(pipe2(pairs[i], O_CLOEXEC), "make a pipe", "");
+        fcntl(pairs[i][i == 0], F_SETFL, O_NONBLOCK); /* the warden's side */
     }
-    must(pipe2(c->in, O_CLOEXEC), "make a pipe", "");
-    must(pipe2(c->out, O_CLOEXEC), "make a pipe", "");
-    must(pipe2(c->err, O_CLOEXEC), "make a pipe", "");
-    fcntl(c->in[1], F_SETFL, O_NONBLOCK);
-    fcntl(c->out[0], F_SETFL, O_NONBLOCK);
-    fcntl(c->err[0], F_SETFL, O_NONBLOCK);
 }
 
-/* start clones PID 1, which may go on when the tree stands and the box has answered under the cell's policy (B163). */
+/* built waits for PID 1's note that all stands but the agent, and takes the descriptors that come with it. */
+static void built(struct cell *c)
+{
+    struct note n = {0};
+    int fds[2];
+    unsigned want = c->spec->terminal ? 2 : 1, nfds = 2;
+    ssize_t got = receive_fds(c->sync[0], &n, sizeof n, fds, &nfds);
+    n.text[sizeof n.text - 1] = 0;
+    if (got != sizeof n || n.kind != NOTE_BUILT || nfds != want) {
+        tell(c, EV_FAILED, n.kind == NOTE_FAILED ? n.a : ECHILD, n.kind == NOTE_FAILED ? n.text : "PID 1 died");
+        _exit(125);
+    }
+    c->listener = fds[0];
+    c->master = want == 2 ? fds[1] : -1;
+}
+
+/* start clones PID 1, which builds the tree while the network is built here, and may start the agent when both stand
+ * and the box has answered under the cell's policy (B163). */
 static void start(struct cell *c)
 {
     must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c->sync), "make a socket pair", "");
-    terminal_or_pipes(c);
+    pipes(c);
+    c->host_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    must(c->host_proc, "open", "/proc");
     struct clone_args a = {.flags = CLONE_NEWPID | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&c->pid1,
                            .exit_signal = SIGCHLD};
     pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof a);
     must(pid, "clone PID 1", "");
     if (pid == 0) {
         drop(&c->sync[0]), drop(&c->control), drop(&c->box), drop(&c->listening), drop(&c->log);
-        drop(&c->stdio), drop(&c->nft), drop(&c->master), drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);
+        drop(&c->stdio), drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);
         pid1_run(c);
     }
     c->pid1_pid = pid;
-    drop(&c->sync[1]), drop(&c->slave), drop(&c->in[0]), drop(&c->out[1]), drop(&c->err[1]);
+    drop(&c->sync[1]), drop(&c->in[0]), drop(&c->out[1]), drop(&c->err[1]);
     close_all(c->fds, c->nfds);
     close_all(c->cgroups, c->req.ncgroup);
     c->nfds = 0;
-    struct note n;
-    if (recv(c->sync[0], &n, sizeof n, 0) != sizeof n || n.kind != NOTE_BUILT) {
-        n.text[sizeof n.text - 1] = 0;
-        tell(c, EV_FAILED, n.kind == NOTE_FAILED ? n.a : ECHILD, n.kind == NOTE_FAILED ? n.text : "PID 1 died");
-        _exit(125);
-    }
-    for (struct pollfd p = {c->box, POLLIN, 0}; !c->boundary; gate_serve(c)) {
+    net_build(c);
+    while (!c->boundary || c->listener < 0) {
+        struct pollfd p[2] = {{c->box, POLLIN, 0}, {c->listener < 0 ? c->sync[0] : -1, POLLIN, 0}};
         if (c->box < 0)
             fail_as(EPIPE, "wait for the box of", "the cell");
-        poll(&p, 1, -1);
+        poll(p, 2, -1);
+        if (p[0].revents)
+            gate_serve(c);
+        if (p[1].revents)
+            built(c);
     }
     struct note go = {.kind = NOTE_GO};
     must(send(c->sync[0], &go, sizeof go, MSG_NOSIGNAL), "let PID 1 go on", "");

@@ -169,7 +169,7 @@ struct note {
     int32_t a, b;
     char text[96];
 };
-enum { NOTE_BUILT = 1, NOTE_GO, NOTE_LISTENER, NOTE_EXECUTED, NOTE_EXEC_FAILED, NOTE_EXITED, NOTE_FAILED };
+enum { NOTE_BUILT = 1, NOTE_GO, NOTE_EXECUTED, NOTE_EXEC_FAILED, NOTE_EXITED, NOTE_FAILED };
 
 /* fail.c: errors end the process that meets them, with what was attempted. */
 extern struct failure_sink { int fd; bool is_note; } failure_sink;
@@ -197,7 +197,6 @@ void gate_serve(struct cell *c);
 
 /* mounts.c */
 void mounts_build(struct cell *c);
-void mounts_finish(struct cell *c);
 
 /* pid1.c */
 _Noreturn void pid1_run(struct cell *c);
