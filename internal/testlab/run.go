@@ -92,7 +92,8 @@ func enter(args []string, out io.Writer) int {
 		a.Cloneflags |= syscall.CLONE_NEWUSER
 		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
-		a.AmbientCaps = []uintptr{sys.CapNetAdmin, sys.CapSysAdmin}
+		// An overlay looks after a working directory that nobody may enter.
+		a.AmbientCaps = []uintptr{sys.CapNetAdmin, sys.CapSysAdmin, sys.CapDACOverride}
 	}
 	// The child dies with the thread that started it.
 	runtime.LockOSThread()
@@ -114,6 +115,10 @@ func setUp() int {
 			return failed(err)
 		}
 	}
+	shared := "" // why the host's /etc is the lab's, too
+	if err := ownEtc(dir); err != nil {
+		shared = err.Error()
+	}
 	for file, text := range map[string]string{
 		"resolv.conf": "nameserver " + Resolver.String() + "\n",
 		"hosts":       "127.0.0.1 localhost\n::1 localhost\n",
@@ -133,7 +138,7 @@ func setUp() int {
 	if err := sys.ClearAmbient(); err != nil {
 		return failed(err)
 	}
-	cmd := again(stageInside, os.Args[1:], os.Stdout)
+	cmd := again(stageInside, os.Args[1:], os.Stdout, etcVariable+"="+shared)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return failed(err)

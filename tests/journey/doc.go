@@ -40,11 +40,17 @@ type Person struct {
 // New returns a person without a config. It skips the test where the programs are not built.
 func New(t testing.TB) *Person {
 	t.Helper()
+	testlab.Built(t, "skep")
+	return At(t, Directory(t), Directory(t))
+}
+
+// At is New with directories that the test has made: in a lab, its own (Lab.Dir).
+func At(t testing.TB, dir, tree string) *Person {
+	t.Helper()
 	programs := filepath.Dir(testlab.Built(t, "skep"))
 	for _, program := range []string{"skepd", "skep-worker", "skep-warden", "skep-box", "skep-model"} {
 		testlab.Built(t, program)
 	}
-	dir, tree := Directory(t), Directory(t)
 	p := &Person{Dir: dir, Tree: tree, Env: append(Places(dir), "PATH="+programs+":"+os.Getenv("PATH")), t: t}
 	t.Cleanup(func() {
 		if err := EndDaemon(dir); err != nil {
@@ -180,4 +186,11 @@ func (p *Person) command(name string, args ...string) Result {
 		p.t.Fatalf("%s %s took more than %s\n%s%s", name, strings.Join(args, " "), commandTime, out.String(), complaint.String())
 	}
 	return Result{out.String(), complaint.String(), c.ProcessState.ExitCode()}
+}
+
+// With is the same person in a part of the test, which then fails alone.
+func (p *Person) With(t testing.TB) *Person {
+	other := *p
+	other.t = t
+	return &other
 }

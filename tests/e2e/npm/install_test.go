@@ -14,7 +14,7 @@ import (
 // What the network may take: a probe is short, so that a machine without one is not held up.
 const (
 	probeTime   = 15 * time.Second
-	installTime = 4 * time.Minute
+	installTime = 100 * time.Second
 )
 
 // install puts a package of npm into the user's cache, once, and returns the
