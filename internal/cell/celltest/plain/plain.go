@@ -38,6 +38,7 @@ type Driver struct {
 
 	mu      sync.Mutex
 	started []*cell.Spec
+	boxes   []*plainProcess
 	gone    bool
 }
 
@@ -48,6 +49,15 @@ func (p *Driver) Started() []*cell.Spec {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]*cell.Spec(nil), p.started...)
+}
+
+// KillBoxes ends every box, as kill -9 does.
+func (p *Driver) KillBoxes() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.boxes {
+		b.end()
+	}
 }
 
 // Break makes every further call fail, as when the worker has died.
@@ -214,6 +224,9 @@ func (p *Driver) Box(_ context.Context, daemon, _, _ *os.File) (cell.Process, er
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &plainProcess{end: func() { cancel(); _ = conn.Close() }, done: make(chan struct{})}
+	p.mu.Lock()
+	p.boxes = append(p.boxes, b)
+	p.mu.Unlock()
 	go func() {
 		defer close(b.done)
 		defer func() { _ = conn.Close() }()

@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/sys"
+)
+
+// roots leaves the work directory with the daemon, as skep does.
+func (l *lab) roots() string {
+	l.t.Helper()
+	f, err := sys.OpenPlace(l.work)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer f.Close()
+	ticket, err := handover.Offer(filepath.Join(l.config.Run, "fd.sock"), []handover.Role{{Role: handover.RolePath, Path: l.work}}, []*os.File{f})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return ticket
+}
+
+// read takes a stream of a difference apart.
+func read(t *testing.T, stream *connect.ServerStreamForClient[skepv1.DiffChunk], err error) (paths []string, hash, layer string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		m := stream.Msg()
+		if m.Hash != "" {
+			hash, layer = m.Hash, m.LayerTicket
+			continue
+		}
+		paths = append(paths, m.Entry.Op+" "+string(m.Entry.Path))
+	}
+	if err := stream.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return paths, hash, layer
+}
+
+// changed runs a cell that adds a file.
+func (l *lab) changed() *skepv1.Cell {
+	l.t.Helper()
+	c, err := l.run(l.request("", "/bin/sh", "-c", "echo new > added"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return c
+}
+
+func (l *lab) diff(cell string) (paths []string, hash, layer string) {
+	l.t.Helper()
+	s, err := l.client().Diff(context.Background(), connect.NewRequest(&skepv1.DiffRequest{Cell: cell, Ticket: l.roots()}))
+	return read(l.t, s, err)
+}
+
+func (l *lab) plan(cell, hash string) (paths []string, now, layer string) {
+	l.t.Helper()
+	s, err := l.client().MergePlan(context.Background(), connect.NewRequest(&skepv1.MergePlanRequest{Cell: cell, Hash: hash, Ticket: l.roots()}))
+	return read(l.t, s, err)
+}
+
+// fetch takes the layer that the daemon left, and hangs up on it.
+func (l *lab) fetch(ticket string) {
+	l.t.Helper()
+	b, err := handover.Fetch(filepath.Join(l.config.Run, "fd.sock"), ticket)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	b.Close()
+}
+
+func TestDifferenceIsShownMergedAndRecorded(t *testing.T) {
+	l := newLab(t).start()
+	ctx := context.Background()
+	c := l.changed()
+	paths, hash, layer := l.diff(c.Id)
+	if !slices.Equal(paths, []string{"added added"}) || len(hash) != 64 {
+		t.Fatalf("got %v, %s", paths, hash)
+	}
+	l.fetch(layer)
+	commit := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: hash, Paths: [][]byte{[]byte(filepath.Join(l.work, "added"))}}
+	if _, err := l.client().MergeCommit(ctx, connect.NewRequest(commit)); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a merge without a plan was recorded: %v", err)
+	}
+	_, _, layer = l.plan(c.Id, hash[:12])
+	l.fetch(layer)
+	other := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: hash, Paths: [][]byte{[]byte("/etc/passwd")}}
+	if _, err := l.client().MergeCommit(ctx, connect.NewRequest(other)); err == nil {
+		t.Error("a path that is not in the difference was recorded as merged")
+	}
+	_, _, layer = l.plan(c.Id, hash)
+	l.fetch(layer)
+	r, err := l.client().MergeCommit(ctx, connect.NewRequest(commit))
+	if err != nil || r.Msg.State != skepv1.CellState_CELL_STATE_MERGED {
+		t.Fatalf("got %v, %v", r, err)
+	}
+	want := []string{
+		"cell.declared", "cell.started", "cell.stopped", "diff.shown",
+		"approval.decided", "approval.decided", "merge.applied",
+	}
+	if got := l.kinds(c.Id); !slices.Equal(got, want) {
+		t.Errorf("recorded %v, want %v", got, want)
+	}
+	if _, err := os.Stat(filepath.Join(l.config.State, "cells", c.Id, "layer")); !os.IsNotExist(err) {
+		t.Errorf("the layer of a merged cell is left: %v", err)
+	}
+	s, err := l.client().Diff(ctx, connect.NewRequest(&skepv1.DiffRequest{Cell: c.Id, Ticket: l.roots()}))
+	if err == nil {
+		s.Receive()
+		err = s.Err()
+	}
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a merged cell has a difference: %v", err)
+	}
+}
+
+func TestMovedDifferenceIsNotMerged(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	_, hash, layer := l.diff(c.Id)
+	l.fetch(layer)
+	if err := os.WriteFile(filepath.Join(l.work, "added"), []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, now, layer := l.plan(c.Id, hash)
+	l.fetch(layer)
+	if now == hash {
+		t.Fatal("the base moved, and the hash did not")
+	}
+	commit := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: hash}
+	if _, err := l.client().MergeCommit(context.Background(), connect.NewRequest(commit)); err == nil {
+		t.Error("the old difference was recorded as merged")
+	}
+	if got := l.kinds(c.Id); slices.Contains(got, "approval.decided") || slices.Contains(got, "merge.applied") {
+		t.Errorf("recorded %v", got)
+	}
+}
+
+func TestAbortedMergeIsRecordedAndLeavesTheLayer(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	_, hash, layer := l.diff(c.Id)
+	l.fetch(layer)
+	_, _, layer = l.plan(c.Id, hash)
+	l.fetch(layer)
+	abort := &skepv1.MergeAbortRequest{Cell: c.Id, Hash: hash, Reason: "disk full"}
+	if _, err := l.client().MergeAbort(context.Background(), connect.NewRequest(abort)); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.kinds(c.Id); got[len(got)-1] != "merge.refused" {
+		t.Errorf("recorded %v", got)
+	}
+	if _, again, layer := l.diff(c.Id); again != hash {
+		t.Errorf("the difference is %s, was %s", again, hash)
+	} else {
+		l.fetch(layer)
+	}
+	if r, err := l.client().Drop(context.Background(), connect.NewRequest(&skepv1.DropRequest{Cell: c.Id})); err != nil || r.Msg.State != skepv1.CellState_CELL_STATE_DROPPED {
+		t.Errorf("got %v, %v", r, err)
+	}
+}
+
+func TestDifferenceNeedsTheCallersRoots(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	s, err := l.client().Diff(context.Background(), connect.NewRequest(&skepv1.DiffRequest{Cell: c.Id}))
+	if err == nil {
+		s.Receive()
+		err = s.Err()
+	}
+	if err == nil || !strings.Contains(err.Error(), "no descriptor came") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBoxThatDiesEndsTheCell(t *testing.T) {
+	l := newLab(t).start()
+	stream, err := l.client().Run(context.Background(), connect.NewRequest(l.request("", "/bin/sleep", "600")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var c *skepv1.Cell
+	for stream.Receive() {
+		if c = stream.Msg().Cell; c.GetState() == skepv1.CellState_CELL_STATE_RUNNING {
+			l.driver.KillBoxes()
+			go l.turnUntilEnded(boxGrace)
+		}
+	}
+	if c.GetCause() != "boundary-died" {
+		t.Errorf("got %v (%v)", c, stream.Err())
+	}
+}
+
+func TestDiskBudgetEndsTheCell(t *testing.T) {
+	l := newLab(t).start()
+	q := l.request("budget: {disk: 1MiB}\n", "/bin/sh", "-c", "head -c 4194304 /dev/zero > big; sleep 600")
+	stream, err := l.client().Run(context.Background(), connect.NewRequest(q))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var c *skepv1.Cell
+	for stream.Receive() {
+		if c = stream.Msg().Cell; c.GetState() == skepv1.CellState_CELL_STATE_RUNNING {
+			go l.turnUntilEnded(time.Second)
+		}
+	}
+	if c.GetCause() != "budget: disk" || c.ExitCode != exitBudget || c.Peak < 1<<20 {
+		t.Errorf("got %v (%v)", c, stream.Err())
+	}
+}
+
+// turnUntilEnded turns the clock until no cell lives: what is to happen after the
+// step is armed in its own time.
+func (l *lab) turnUntilEnded(step time.Duration) {
+	for l.daemon.busy() {
+		l.clock.turn(step)
+		<-time.After(5 * time.Millisecond) // real time for what was woken
+	}
+}
