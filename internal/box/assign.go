@@ -1,81 +1,223 @@
 package box
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 
-	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/right"
 )
 
-// policyOf reads the policy of an assignment. A value that does not parse is an
-// error: a rule that is not understood must not be dropped (B88).
-func policyOf(m *skepv1.BoxPolicy, own []netip.Addr) (policy.Policy, error) {
-	c := m.GetCeiling()
-	r := reader{}
-	p := policy.Policy{
-		Version: m.GetVersion(), Rules: r.rules(m.GetRules()), Resolved: r.ranges(m.GetResolvedAddresses()), Model: m.GetModel(),
-		Ceiling: policy.Ceiling{
-			Limits: c.GetLimits(), Allow: r.rules(c.GetAllow()), Resolved: r.ranges(c.GetResolvedAddresses()), Deny: r.rules(c.GetDeny()),
-			Open: r.ranges(c.GetOpen()), NoFloor: c.GetNoFloor(), Mixed: c.GetMixedRefuse(), Own: own,
-		},
-	}
-	if m == nil {
-		r.fail(fmt.Errorf("there is none"))
+// event is one WatchResponse: exactly one of its three.
+type event struct {
+	assignment *assignment
+	update     *names
+	end        bool
+}
+
+// assignment is the cell that this box serves.
+type assignment struct {
+	cell, agent string
+	generation  uint64
+	policy      *policy.Policy
+	names       names
+	openFlows   uint32 // 0: the built-in number
+}
+
+// names is what the host knows about names and about itself.
+type names struct {
+	resolvers []netip.AddrPort
+	hosts     map[string][]netip.Addr
+	own       []netip.Addr
+}
+
+var (
+	errNoPolicy      = errors.New("read the policy: there is none")
+	errNotUnderstood = errors.New("read what the daemon sent")
+)
+
+// eventOf reads what the daemon sends. A value that does not parse is an error: a
+// rule that is not understood must not be dropped (B88).
+func eventOf(message []byte) (event, error) {
+	r, e, seen := reader{}, event{}, 0
+	r.fields(message, func(f field) {
+		seen++
+		switch f.number {
+		case 1:
+			a := r.assignment(r.message(f))
+			e.assignment = &a
+		case 2:
+			n := r.names(r.message(f))
+			e.update = &n
+		case 3:
+			e.end = r.message(f) != nil
+		default:
+			r.unknown("a message of the daemon", f)
+		}
+	})
+	if seen != 1 {
+		r.fail(errWire)
 	}
 	if r.err != nil {
-		return policy.Policy{}, fmt.Errorf("read the policy: %w", r.err)
+		return event{}, fmt.Errorf("%w: %w", errNotUnderstood, r.err)
 	}
-	return p, nil
+	return e, nil
 }
 
-// reader turns messages into values and keeps the first fault.
-type reader struct{ err error }
-
-func (r *reader) fail(err error) {
-	if err != nil && r.err == nil {
-		r.err = err
-	}
+func (r *reader) assignment(b []byte) assignment {
+	a := assignment{}
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			a.cell = r.text(f)
+		case 2:
+			a.agent = r.text(f)
+		case 3:
+			a.generation = r.number(f, math.MaxUint64)
+		case 4:
+			p := r.policy(r.message(f))
+			a.policy = &p
+		case 5:
+			a.names = r.names(r.message(f))
+		case 6:
+			r.fields(r.message(f), func(f field) {
+				switch n := r.number(f, math.MaxUint32); f.number {
+				case 1:
+					a.openFlows = uint32(n)
+				case 2, 3: // new flows a second and idle time: not lowered yet
+				default:
+					r.unknown("the limits", f)
+				}
+			})
+		default:
+			r.unknown("the assignment", f)
+		}
+	})
+	return a
 }
 
-func (r *reader) rules(in []*skepv1.BoxRule) []policy.Rule {
-	var out []policy.Rule
-	for _, m := range in {
-		rule := policy.Rule{
-			ID: m.GetId(), Line: int(m.GetLine()), Name: m.GetName(), Suffix: m.GetSuffix(), Depth: int(m.GetDepth()),
-			Ports: r.ports(m.GetPorts()), TCP: m.GetTcp(), UDP: m.GetUdp(), HTTP: m.GetHttp(), Inner: r.inner(m.GetInner()),
-			Resolve: r.addrs(m.GetResolve()),
+func (r *reader) policy(b []byte) policy.Policy {
+	p := policy.Policy{}
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			p.Version = r.text(f)
+		case 2:
+			p.Rules = append(p.Rules, r.rule(r.message(f)))
+		case 3:
+			p.Resolved = append(p.Resolved, r.span(r.message(f)))
+		case 4:
+			p.Model = r.flag(f)
+		case 5:
+			p.Ceiling = r.ceiling(r.message(f))
+		default:
+			r.unknown("the policy", f)
 		}
-		if m.GetIp() != "" {
-			rule.IP = r.addr(m.GetIp())
-		}
-		if m.GetCidr() != "" {
-			rule.CIDR = r.prefix(m.GetCidr())
-		}
-		out = append(out, rule)
-	}
-	return out
+	})
+	return p
 }
 
-func (r *reader) ranges(in []*skepv1.BoxRange) []policy.Range {
-	var out []policy.Range
-	for _, m := range in {
-		out = append(out, policy.Range{CIDR: r.prefix(m.GetCidr()), Ports: r.ports(m.GetPorts())})
-	}
-	return out
+func (r *reader) ceiling(b []byte) policy.Ceiling {
+	c := policy.Ceiling{}
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			c.Limits = r.flag(f)
+		case 2:
+			c.Allow = append(c.Allow, r.rule(r.message(f)))
+		case 3:
+			c.Resolved = append(c.Resolved, r.span(r.message(f)))
+		case 4:
+			c.Deny = append(c.Deny, r.rule(r.message(f)))
+		case 5:
+			c.Open = append(c.Open, r.span(r.message(f)))
+		case 6:
+			c.NoFloor = r.flag(f)
+		case 7:
+			c.Mixed = r.flag(f)
+		default:
+			r.unknown("the ceiling", f)
+		}
+	})
+	return c
 }
 
-func (r *reader) ports(in []*skepv1.BoxPorts) right.Ports {
-	var ranges []right.PortRange
-	for _, m := range in {
-		if m.GetFirst() > 65535 || m.GetLast() > 65535 {
-			r.fail(fmt.Errorf("ports %d-%d", m.GetFirst(), m.GetLast()))
-			return nil
+func (r *reader) rule(b []byte) policy.Rule {
+	rule, ports := policy.Rule{}, []right.PortRange(nil)
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			rule.ID = r.text(f)
+		case 2:
+			rule.Line = int(r.number(f, math.MaxUint32))
+		case 3:
+			rule.Name = r.text(f)
+		case 4:
+			rule.Suffix = r.text(f)
+		case 5:
+			rule.Depth = int(r.number(f, math.MaxUint32))
+		case 6:
+			rule.IP = r.addr(r.text(f))
+		case 7:
+			rule.CIDR = r.prefix(r.text(f))
+		case 8:
+			ports = append(ports, r.portRange(r.message(f)))
+		case 9:
+			rule.TCP = r.flag(f)
+		case 10:
+			rule.UDP = r.flag(f)
+		case 11:
+			rule.Inner = r.inner(r.text(f))
+		case 12:
+			rule.HTTP = r.flag(f)
+		case 13:
+			rule.Resolve = append(rule.Resolve, r.addr(r.text(f)))
+		default:
+			r.unknown("a rule", f)
 		}
-		ranges = append(ranges, right.PortRange{First: uint16(m.GetFirst()), Last: uint16(m.GetLast())})
+	})
+	rule.Ports = r.ports(ports)
+	return rule
+}
+
+func (r *reader) span(b []byte) policy.Range {
+	span, ports := policy.Range{}, []right.PortRange(nil)
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			span.CIDR = r.prefix(r.text(f))
+		case 2:
+			ports = append(ports, r.portRange(r.message(f)))
+		default:
+			r.unknown("a range", f)
+		}
+	})
+	if !span.CIDR.IsValid() {
+		r.fail(errors.New("a range has no addresses"))
 	}
+	span.Ports = r.ports(ports)
+	return span
+}
+
+func (r *reader) portRange(b []byte) right.PortRange {
+	p := right.PortRange{}
+	r.fields(b, func(f field) {
+		switch n := uint16(r.number(f, math.MaxUint16)); f.number {
+		case 1:
+			p.First = n
+		case 2:
+			p.Last = n
+		default:
+			r.unknown("a range of ports", f)
+		}
+	})
+	return p
+}
+
+func (r *reader) ports(ranges []right.PortRange) right.Ports {
 	ports, err := right.NewPorts(ranges...)
 	r.fail(err)
 	return ports
@@ -102,51 +244,50 @@ func (r *reader) addr(s string) netip.Addr {
 	return a.Unmap()
 }
 
-func (r *reader) addrs(in []string) []netip.Addr {
-	var out []netip.Addr
-	for _, s := range in {
-		out = append(out, r.addr(s))
-	}
-	return out
-}
-
 func (r *reader) prefix(s string) netip.Prefix {
 	p, err := netip.ParsePrefix(s)
 	r.fail(err)
 	return p
 }
 
-// names is what the host knows about names and about itself.
-type names struct {
-	resolvers []netip.AddrPort
-	hosts     map[string][]netip.Addr
-	own       []netip.Addr
+// names reads a resolver update. A line of the hosts file that is no name or no
+// address is skipped: it is the host's file, not ours, and grants nothing.
+func (r *reader) names(b []byte) names {
+	n := names{hosts: map[string][]netip.Addr{}}
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			if a, err := netip.ParseAddrPort(r.text(f)); err == nil {
+				n.resolvers = append(n.resolvers, a)
+			}
+		case 2:
+			r.hosts(r.message(f), n.hosts)
+		case 3:
+			if a, err := netip.ParseAddr(r.text(f)); err == nil {
+				n.own = append(n.own, a.Unmap().WithZone(""))
+			}
+		default:
+			r.unknown("the resolver update", f)
+		}
+	})
+	return n
 }
 
-// namesOf reads a resolver update. A line of the hosts file that is no name or
-// no address is skipped: it is the host's file, not ours, and grants nothing.
-func namesOf(m *skepv1.ResolverUpdate) names {
-	n := names{hosts: map[string][]netip.Addr{}}
-	for _, s := range m.GetResolvers() {
-		if a, err := netip.ParseAddrPort(s); err == nil {
-			n.resolvers = append(n.resolvers, a)
-		}
-	}
-	for _, h := range m.GetHosts() {
-		host, err := name.Host(h.GetName())
-		if err != nil {
-			continue
-		}
-		for _, s := range h.GetAddresses() {
-			if a, err := netip.ParseAddr(s); err == nil {
-				n.hosts[host] = append(n.hosts[host], a.Unmap())
+func (r *reader) hosts(b []byte, into map[string][]netip.Addr) {
+	host, addresses := "", []netip.Addr(nil)
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			host = r.text(f)
+		case 2:
+			if a, err := netip.ParseAddr(r.text(f)); err == nil {
+				addresses = append(addresses, a.Unmap())
 			}
+		default:
+			r.unknown("a line of the hosts file", f)
 		}
+	})
+	if host, err := name.Host(host); err == nil && len(addresses) > 0 {
+		into[host] = append(into[host], addresses...)
 	}
-	for _, s := range m.GetOwnAddresses() {
-		if a, err := netip.ParseAddr(s); err == nil {
-			n.own = append(n.own, a.Unmap().WithZone(""))
-		}
-	}
-	return n
 }

@@ -121,11 +121,11 @@ func TestBX8OwnAddressIsPushed(t *testing.T) {
 			break
 		}
 	}
-	l.finish()
-	last := l.daemon.all()[len(l.daemon.all())-1]
-	if last.Reason != "resolved-address-denied" || last.Dropped != 1 || last.Decision != "block" {
-		t.Errorf("%v", last)
+	denied := l.daemon.find(t, "of the denial", func(r *skepv1.FlowRecord) bool { return r.Reason == "resolved-address-denied" })
+	if denied.Dropped != 1 || denied.Decision != "block" {
+		t.Errorf("%v", denied)
 	}
+	l.finish()
 }
 
 // BG-17: an agent's reset reaches the far side, and a flow that is cut by the

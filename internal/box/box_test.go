@@ -294,9 +294,13 @@ func TestBadAssignmentIsNotReady(t *testing.T) {
 		"no policy": nil, "unknown inner": {Rules: []*skepv1.BoxRule{{Name: "a.test", Inner: "maybe"}}}, "no destination": {Rules: []*skepv1.BoxRule{{Id: "x"}}},
 		"pool": {Rules: []*skepv1.BoxRule{{Ip: "100.64.0.1"}}}, "bad cidr": {Rules: []*skepv1.BoxRule{{Cidr: "x"}}}, "bad port": {Rules: []*skepv1.BoxRule{nameRule("a.test", "", 0)}},
 	} {
-		v, err := policyOf(p, nil)
-		if err == nil {
-			err = v.Check()
+		e, err := eventOf(wired(t, &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Assignment{Assignment: &skepv1.Assignment{Cell: "c", Policy: p}}}))
+		switch {
+		case err != nil:
+		case e.assignment.policy == nil:
+			err = errNoPolicy
+		default:
+			err = e.assignment.policy.Check()
 		}
 		if err == nil {
 			t.Errorf("%s: must be refused", what)

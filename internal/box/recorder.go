@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"connectrpc.com/connect"
-
-	skepv1 "skep.dev/skep/api/skep/v1"
-	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 )
@@ -19,19 +15,24 @@ const senders = 4
 
 var errTooManyRecords = errors.New("too many records wait for the daemon")
 
+// appender makes records durable, each in its wire form.
+type appender interface {
+	Record(ctx context.Context, records [][]byte) error
+}
+
 // recorder appends through the daemon, many records in one request (B192).
 type recorder struct {
-	client  skepv1connect.BoxServiceClient
+	daemon  appender
 	waiting chan pending
 }
 
 type pending struct {
-	record *skepv1.FlowRecord
+	record []byte
 	done   chan error
 }
 
-func newRecorder(client skepv1connect.BoxServiceClient) *recorder {
-	return &recorder{client: client, waiting: make(chan pending, boundary.WaitingRecords)}
+func newRecorder(daemon appender) *recorder {
+	return &recorder{daemon: daemon, waiting: make(chan pending, boundary.WaitingRecords)}
 }
 
 // Record returns nil when the daemon has made the record durable. One that ctx
@@ -78,47 +79,60 @@ func (r *recorder) run(ctx context.Context) {
 }
 
 func (r *recorder) send(ctx context.Context, batch []pending) error {
-	m := &skepv1.RecordRequest{}
-	for _, p := range batch {
-		m.Records = append(m.Records, p.record)
+	records := make([][]byte, len(batch))
+	for i, p := range batch {
+		records[i] = p.record
 	}
 	ctx, cancel := context.WithTimeout(ctx, boundary.RecordWait)
 	defer cancel()
-	if _, err := r.client.Record(ctx, connect.NewRequest(m)); err != nil {
+	if err := r.daemon.Record(ctx, records); err != nil {
 		return fmt.Errorf("append %d records: %w", len(batch), err)
 	}
 	return nil
 }
 
-// message is the wire form of a record (B191). Every string in it is ours or
-// normalised; the ledger stores it as a JSON string all the same.
-func message(r boundary.Record) *skepv1.FlowRecord {
-	q := r.Request
-	m := &skepv1.FlowRecord{
-		Kind: kindOf(r.Kind), UnixNanos: r.Time.UnixNano(), Flow: q.ID.String(), Connection: q.Conn.String(),
-		Cell: q.Cell, Agent: q.Agent, Generation: q.Generation, Policy: r.Policy, Listener: "native",
-		Wire: q.Wire.String(), Transport: q.Transport.String(), Direction: q.Direction.String(), Destination: q.Destination(), Peer: q.Peer,
-		Rule: r.Verdict.Rule, Line: uint32(r.Verdict.Line), Decision: r.Decision, Reason: r.Verdict.Reason.Token(), AllowWith: r.Verdict.AllowWith,
-		InnerProtocol: q.Inner.Protocol.String(), InnerName: q.Inner.Name, InnerAlpn: q.Inner.ALPN,
-		Count: q.Count, Dropped: uint32(r.Dropped), BytesUp: r.Up, BytesDown: r.Down, Milliseconds: uint64(r.Duration.Milliseconds()),
-	}
+// message is the wire form of a record (B191), a FlowRecord. Every string in it is
+// ours or normalised; the ledger stores it as a JSON string all the same.
+func message(r boundary.Record) []byte {
+	q, v := r.Request, r.Verdict
+	connection, address := q.Conn.String(), ""
 	if q.Conn == (flow.ID{}) {
-		m.Connection = "" // refused before there was one
+		connection = "" // refused before there was one
 	}
 	if r.Address.IsValid() {
-		m.Address = r.Address.String()
+		address = r.Address.String()
+	}
+	m := make(writer, 0, 512)
+	m.number(1, kindOf(r.Kind))
+	m.number(2, uint64(r.Time.UnixNano()))
+	for i, s := range [...]string{q.ID.String(), connection, q.Cell, q.Agent} {
+		m.text(3+i, s)
+	}
+	m.number(7, q.Generation)
+	for i, s := range [...]string{
+		r.Policy, "native", q.Wire.String(), q.Transport.String(), q.Direction.String(), q.Destination(), address, q.Peer, v.Rule,
+	} {
+		m.text(8+i, s)
+	}
+	m.number(17, uint64(uint32(v.Line)))
+	for i, s := range [...]string{r.Decision, v.Reason.Token(), v.AllowWith, q.Inner.Protocol.String(), q.Inner.Name, q.Inner.ALPN} {
+		m.text(18+i, s)
+	}
+	for i, n := range [...]uint64{q.Count, uint64(uint32(r.Dropped)), r.Up, r.Down, uint64(r.Duration.Milliseconds())} {
+		m.number(24+i, n)
 	}
 	return m
 }
 
-func kindOf(k boundary.Kind) skepv1.FlowRecord_Kind {
+// kindOf is the number of a FlowRecord.Kind.
+func kindOf(k boundary.Kind) uint64 {
 	switch k {
 	case boundary.Intent:
-		return skepv1.FlowRecord_KIND_INTENT
+		return 1
 	case boundary.Outcome:
-		return skepv1.FlowRecord_KIND_OUTCOME
+		return 2
 	case boundary.Denied:
-		return skepv1.FlowRecord_KIND_DENIED
+		return 3
 	}
-	return skepv1.FlowRecord_KIND_UNSPECIFIED
+	return 0
 }

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
@@ -56,15 +55,18 @@ func Run(ctx context.Context, c Config) error {
 	if err := warm(ctx); err != nil {
 		return err
 	}
-	daemon, err := over(ctx, c.Daemon)
+	link, err := linked(c.Daemon)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = daemon.Close() }()
+	defer func() { _ = link.daemon.Close() }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	link, assignment, err := watch(ctx, daemon)
-	if err != nil {
+	assignment, err := link.watch(ctx)
+	switch {
+	case errors.Is(err, errNotUnderstood):
+		return errors.Join(err, link.ready(ctx, err)) // there is a daemon that should know why
+	case err != nil:
 		return err
 	}
 	b, err := build(ctx, c, link, assignment)
@@ -73,7 +75,7 @@ func Run(ctx context.Context, c Config) error {
 		err = b.probe(ctx)
 	}
 	if err := errors.Join(err, link.ready(ctx, err)); err != nil {
-		return fmt.Errorf("make the boundary of cell %s: %w", assignment.GetCell(), err)
+		return fmt.Errorf("make the boundary of cell %s: %w", assignment.cell, err)
 	}
 	return b.serve(ctx)
 }
@@ -88,31 +90,34 @@ type box struct {
 	sockets  *sockets
 	gate     *boundary.Gate
 	internet Internet
-	policy   *skepv1.BoxPolicy
+	policy   policy.Policy // as assigned, without the host's own addresses
 
 	failed chan error // what runs for the whole life and has ended
 }
 
 // build makes the gate of the assignment and what stands around it, and fills
 // the kernel's sets. Nothing of the cell is served yet.
-func build(ctx context.Context, c Config, l *link, a *skepv1.Assignment) (*box, error) {
+func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
+	if a.policy == nil {
+		return nil, errNoPolicy
+	}
 	s, err := receive(c.Warden)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{link: l, recorder: newRecorder(l.client), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: a.GetPolicy(), failed: make(chan error, 4)}
+	b := &box{link: l, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy, failed: make(chan error, 4)}
 	b.gate = &boundary.Gate{
-		Identity: boundary.Identity{Cell: a.GetCell(), Agent: a.GetAgent(), Generation: a.GetGeneration()},
+		Identity: boundary.Identity{Cell: a.cell, Agent: a.agent, Generation: a.generation},
 		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
 	}
-	if n := int(a.GetLimits().GetOpenFlows()); n > 0 {
+	if n := int(a.openFlows); n > 0 {
 		b.gate.Flows = min(n, boundary.OpenFlows)
 	}
-	if err := b.install(a.GetResolver()); err != nil {
+	if err := b.install(a.names); err != nil {
 		s.close()
 		return nil, err
 	}
-	if c.Model != nil && a.GetPolicy().GetModel() {
+	if c.Model != nil && a.policy.Model {
 		gateway, err := over(ctx, c.Model)
 		if err != nil {
 			s.close()
@@ -138,12 +143,9 @@ func build(ctx context.Context, c Config, l *link, a *skepv1.Assignment) (*box, 
 
 // install makes the policy of the assignment the gate's, with the host's own
 // addresses as they are now (B105), and tells the destination about names.
-func (b *box) install(u *skepv1.ResolverUpdate) error {
-	n := namesOf(u)
-	p, err := policyOf(b.policy, n.own)
-	if err != nil {
-		return err
-	}
+func (b *box) install(n names) error {
+	p := b.policy
+	p.Ceiling.Own = n.own
 	if err := b.gate.Install(p); err != nil {
 		return fmt.Errorf("install the policy: %w", err)
 	}
@@ -230,4 +232,4 @@ func (b *box) serve(ctx context.Context) error {
 
 // update takes new resolvers, hosts and own addresses. A policy that was valid
 // with the old addresses is with the new ones; were it not, the old one stays.
-func (b *box) update(u *skepv1.ResolverUpdate) { _ = b.install(u) }
+func (b *box) update(n names) { _ = b.install(n) }

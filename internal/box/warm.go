@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
-	"google.golang.org/protobuf/proto"
 
-	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
@@ -18,41 +16,47 @@ import (
 )
 
 // warm does once, on values that are nobody's, what stands between an assignment
-// and its answer. A spare box has the time; in front of a cell the first use of a
-// message type and of each page of code took 4 to 10 ms. Nothing of it is kept.
+// and its answer. A spare box has the time; in front of a cell the first use of
+// each page of code took milliseconds. Nothing of it is kept.
 func warm(ctx context.Context) error {
-	first := &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Assignment{Assignment: &skepv1.Assignment{
-		Cell: "warm", Limits: &skepv1.BoxLimits{}, Resolver: &skepv1.ResolverUpdate{Resolvers: []string{"192.0.2.1:53"}, OwnAddresses: []string{"192.0.2.2"}},
-		Policy: &skepv1.BoxPolicy{Model: true, Ceiling: &skepv1.BoxCeiling{}, Rules: []*skepv1.BoxRule{
-			{Id: "warm", Name: "warm.example", Tcp: true, Ports: []*skepv1.BoxPorts{{First: 443, Last: 443}}},
-		}},
-	}}}
-	raw, err := proto.Marshal(first)
+	e, err := eventOf(warmAssignment())
 	if err != nil {
 		return fmt.Errorf("warm: %w", err)
 	}
-	m := &skepv1.WatchResponse{}
-	if err := proto.Unmarshal(raw, m); err != nil {
-		return fmt.Errorf("warm: %w", err)
-	}
-	a := m.GetAssignment()
-	p, err := policyOf(a.GetPolicy(), namesOf(a.GetResolver()).own)
-	if err != nil {
+	p := e.assignment.policy
+	if err := p.Check(); err != nil {
 		return fmt.Errorf("warm: %w", err)
 	}
 	q := flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Policy, Port: 80, Count: 1}
-	v := policy.Decide(q, p)
+	v := policy.Decide(q, *p)
 	dns := &route.Resolver{Table: route.NewTable(1), Gate: closed{}, Rate: route.NewBucket(1, time.Now)}
 	if query, err := probeQuery(); err == nil {
 		dns.Answer(ctx, query)
 	}
-	record := message(boundary.Record{Kind: boundary.Denied, Request: q, Verdict: v, Decision: v.Refusal().Word()})
-	for _, sent := range []proto.Message{&skepv1.RecordRequest{Records: []*skepv1.FlowRecord{record}}, &skepv1.ReadyRequest{Error: "warm"}} {
-		if _, err := proto.Marshal(sent); err != nil {
-			return fmt.Errorf("warm: %w", err)
-		}
-	}
+	message(boundary.Record{Kind: boundary.Denied, Request: q, Verdict: v, Decision: v.Refusal().Word()})
 	return nil
+}
+
+// warmAssignment is a WatchResponse with one rule.
+func warmAssignment() []byte {
+	var ports, rule, limited, update, a, m writer
+	ports.number(1, 443)
+	ports.number(2, 443)
+	rule.text(1, "warm")
+	rule.text(3, "warm.example")
+	rule.message(8, ports)
+	rule.number(9, 1)
+	limited.message(2, rule)
+	limited.number(4, 1)
+	limited.message(5, nil)
+	update.text(1, "192.0.2.1:53")
+	update.text(3, "192.0.2.2")
+	a.text(1, "warm")
+	a.message(4, limited)
+	a.message(5, update)
+	a.message(6, nil)
+	m.message(1, a)
+	return m
 }
 
 // probeQuery is the question of the probe (B163).

@@ -1,0 +1,263 @@
+package h2
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	maxHead    = 16 << 10 // of one header block, encoded and decoded
+	readBuffer = 4 << 10
+)
+
+var (
+	errGone = errors.New("the peer goes away")
+	errHead = errors.New("the head of an answer is too large")
+)
+
+// Conn is one connection. Its zero value is not usable.
+type Conn struct {
+	net net.Conn
+
+	// writing is held for each write, so that the numbers of streams rise on the
+	// wire. It is taken before mu, never after.
+	writing sync.Mutex
+
+	mu      sync.Mutex
+	err     error // why the connection ended
+	streams map[uint32]*Stream
+	next    uint32 // number of the next stream
+	window  int64  // what may still be sent
+	initial int64  // window of a new stream
+
+	unreturned uint32 // received bytes not yet given back; the reader's own
+}
+
+// New speaks HTTP/2 on c, which it owns.
+func New(c net.Conn) (*Conn, error) {
+	conn := &Conn{net: c, streams: map[uint32]*Stream{}, next: 1, window: firstWindow, initial: firstWindow}
+	noPush := []byte{0, settingPush, 0, 0, 0, 0}
+	if _, err := c.Write(appendFrame([]byte(preface), frameSettings, 0, 0, noPush)); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("begin HTTP/2: %w", err)
+	}
+	go func() { conn.fail(conn.read()) }()
+	return conn, nil
+}
+
+// Close ends the connection and every stream on it.
+func (c *Conn) Close() error {
+	c.fail(net.ErrClosed)
+	return nil
+}
+
+// fail ends everything, once.
+func (c *Conn) fail(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = why
+	_ = c.net.Close()
+	for _, s := range c.streams {
+		s.end(why)
+	}
+	c.streams = nil
+}
+
+// write sends whole frames.
+func (c *Conn) write(b []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_, err := c.net.Write(b)
+	return err
+}
+
+// read takes frames until the connection ends.
+func (c *Conn) read() error {
+	in, buf := bufio.NewReaderSize(c.net, readBuffer), make([]byte, maxFrame)
+	heads := newHeads()
+	for {
+		f, err := readFrame(in, buf)
+		if err != nil {
+			return err
+		}
+		if heads.open() && (f.kind != frameContinuation || f.stream != heads.stream) {
+			return fmt.Errorf("%w: a head is interrupted", errFrame)
+		}
+		switch f.kind {
+		case frameHeaders, frameContinuation:
+			err = c.head(heads, f)
+		case frameData:
+			err = c.data(f)
+		case frameReset:
+			err = c.reset(f)
+		case frameSettings:
+			err = c.settings(f)
+		case framePing:
+			if !f.has(flagAck) {
+				err = c.write(appendFrame(nil, framePing, flagAck, 0, f.payload))
+			}
+		case frameWindow:
+			err = c.grow(f)
+		case frameGoAway:
+			err = errGone
+		case framePush:
+			err = fmt.Errorf("%w: a push", errFrame)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// heads gathers and decodes header blocks.
+type heads struct {
+	decoder *hpack.Decoder
+	stream  uint32 // whose block is open, 0: none
+	flags   byte   // of its HEADERS frame
+	block   []byte
+	status  string
+}
+
+func newHeads() *heads {
+	h := &heads{}
+	h.decoder = hpack.NewDecoder(4096, func(f hpack.HeaderField) {
+		if f.Name == ":status" {
+			h.status = f.Value
+		}
+	})
+	h.decoder.SetMaxStringLength(maxHead)
+	return h
+}
+
+func (h *heads) open() bool { return h.stream != 0 }
+
+// head takes a HEADERS or CONTINUATION frame. The first head of a stream has its
+// status, a later one is a trailer.
+func (c *Conn) head(h *heads, f frame) error {
+	if f.kind == frameHeaders {
+		b, err := f.content()
+		if err != nil || f.stream == 0 {
+			return errFrame
+		}
+		h.stream, h.flags, h.block, h.status = f.stream, f.flags, append(h.block[:0], b...), ""
+	} else {
+		if !h.open() {
+			return errFrame
+		}
+		h.block = append(h.block, f.payload...)
+	}
+	if len(h.block) > maxHead {
+		return errHead
+	}
+	if !f.has(flagEndHeaders) {
+		return nil
+	}
+	stream := h.stream
+	h.stream = 0
+	if _, err := h.decoder.Write(h.block); err != nil {
+		return fmt.Errorf("read the head of an answer: %w", err)
+	}
+	if err := h.decoder.Close(); err != nil {
+		return fmt.Errorf("read the head of an answer: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams[stream]; s != nil {
+		s.answered(h.status, h.flags&flagEndStream != 0)
+	}
+	return nil
+}
+
+// data takes a DATA frame. What arrived for the connection is given back at once,
+// what arrived for the stream when its reader has taken it.
+func (c *Conn) data(f frame) error {
+	b, err := f.content()
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	s := c.streams[f.stream]
+	if s != nil {
+		err = s.received(b, len(f.payload)-len(b), f.has(flagEndStream))
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if c.unreturned += uint32(len(f.payload)); c.unreturned < firstWindow/4 {
+		return nil
+	}
+	n := c.unreturned
+	c.unreturned = 0
+	return c.write(appendNumber(nil, frameWindow, 0, n))
+}
+
+func (c *Conn) reset(f frame) error {
+	if len(f.payload) != 4 {
+		return errFrame
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams[f.stream]; s != nil {
+		// A server that has answered in full may ask for no more of the request.
+		if code := binary.BigEndian.Uint32(f.payload); code != codeNone || !s.ended {
+			s.end(fmt.Errorf("the stream was reset with code %d", code))
+		}
+	}
+	return nil
+}
+
+// settings takes the peer's; of them only the window of a stream matters here.
+func (c *Conn) settings(f frame) error {
+	if f.has(flagAck) {
+		return nil
+	}
+	for b := f.payload; len(b) > 0; b = b[6:] {
+		if len(b) < 6 {
+			return errFrame
+		}
+		if binary.BigEndian.Uint16(b) != settingWindow {
+			continue
+		}
+		size := int64(binary.BigEndian.Uint32(b[2:]))
+		c.mu.Lock()
+		for _, s := range c.streams {
+			s.window += size - c.initial
+			s.wake.Broadcast()
+		}
+		c.initial = size
+		c.mu.Unlock()
+	}
+	return c.write(appendFrame(nil, frameSettings, flagAck, 0, nil))
+}
+
+// grow takes a WINDOW_UPDATE.
+func (c *Conn) grow(f frame) error {
+	if len(f.payload) != 4 {
+		return errFrame
+	}
+	n := int64(binary.BigEndian.Uint32(f.payload) & (1<<31 - 1))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.stream != 0 {
+		if s := c.streams[f.stream]; s != nil {
+			s.window += n
+			s.wake.Broadcast()
+		}
+		return nil
+	}
+	c.window += n
+	for _, s := range c.streams {
+		s.wake.Broadcast()
+	}
+	return nil
+}

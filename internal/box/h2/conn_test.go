@@ -1,0 +1,247 @@
+package h2
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// against serves h by net/http and gives a client's connection to it.
+func against(t *testing.T, h http.HandlerFunc) *Conn {
+	t.Helper()
+	ln := listen(t)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: h, Protocols: &protocols}
+	go func() { _ = s.Serve(ln) }()
+	t.Cleanup(func() { s.Close() })
+	return client(t, ln)
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln
+}
+
+func client(t *testing.T, ln net.Listener) *Conn {
+	t.Helper()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func post(ctx context.Context, c *Conn, body []byte) (string, []byte, error) {
+	s, err := c.Post(ctx, "skepd", "/p", []Field{{"content-type", "application/proto"}}, body)
+	if err != nil {
+		return "", nil, err
+	}
+	defer s.Close()
+	status, err := s.Status()
+	if err != nil {
+		return "", nil, err
+	}
+	got, err := io.ReadAll(s)
+	return status, got, err
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Bodies beyond every window come back exactly, many at once.
+func TestBodiesAreExact(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 || r.Host != "skepd" || r.URL.Path != "/p" || r.Header.Get("Content-Type") != "application/proto" {
+			t.Errorf("%+v", r)
+		}
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Write(b)
+	})
+	ctx := within(t)
+	var wait sync.WaitGroup
+	for i := range 30 {
+		wait.Go(func() {
+			want := bytes.Repeat([]byte{byte(i), byte(i >> 1), 7}, i*i*1000)
+			status, got, err := post(ctx, c, want)
+			if err != nil || status != "200" || !bytes.Equal(got, want) {
+				t.Errorf("%d: status %s, %d of %d bytes, %v", i, status, len(got), len(want), err)
+			}
+		})
+	}
+	wait.Wait()
+	if len(c.streams) != 0 {
+		t.Errorf("%d streams are kept", len(c.streams))
+	}
+}
+
+// A stream that nobody reads stops its sender, and nobody else.
+func TestBackPressure(t *testing.T) {
+	wrote := make(chan int, 1)
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if len(b) > 0 {
+			return
+		}
+		n := 0
+		for chunk := make([]byte, 4096); r.Context().Err() == nil && n < 64<<20; {
+			m, err := w.Write(chunk)
+			if n += m; err != nil {
+				break
+			}
+		}
+		wrote <- n
+	})
+	s, err := c.Post(within(t), "skepd", "/p", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Status(); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if _, _, err := post(within(t), c, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	held := s.body.Len()
+	c.mu.Unlock()
+	if held > firstWindow {
+		t.Errorf("%d bytes are kept for a reader that does not read", held)
+	}
+	s.Close()
+	if n := <-wrote; n >= 64<<20 {
+		t.Error("the sender was not stopped")
+	}
+}
+
+func TestDeadlineAndCancel(t *testing.T) {
+	gone := make(chan struct{}, 1)
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(200)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		gone <- struct{}{}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := post(ctx, c, []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	select {
+	case <-gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the server was not told")
+	}
+}
+
+func TestEndOfThePeerEndsStreams(t *testing.T) {
+	var inside sync.WaitGroup
+	inside.Add(1)
+	ln := listen(t)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Protocols: &protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inside.Done()
+		<-r.Context().Done()
+	})}
+	go func() { _ = s.Serve(ln) }()
+	c := client(t, ln)
+	got := make(chan error, 1)
+	go func() { _, _, err := post(within(t), c, nil); got <- err }()
+	inside.Wait()
+	s.Close()
+	if err := <-got; err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.Post(context.Background(), "skepd", "/p", nil, nil); err == nil {
+		t.Error("a connection that ended takes a request")
+	}
+}
+
+// A head over more than one frame, padding, interim answers and trailers are read.
+func TestLargeHeadAndTrailers(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-End")
+		for i := range 8 {
+			w.Header().Set(fmt.Sprint("X-Large-", i), string(bytes.Repeat([]byte{'q'}, 1500)))
+		}
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(418)
+		io.WriteString(w, "tea")
+		w.Header().Set("X-End", "1")
+	})
+	if status, got, err := post(within(t), c, nil); status != "418" || string(got) != "tea" || err != nil {
+		t.Errorf("%s %q %v", status, got, err)
+	}
+}
+
+// TestMalformedFramesEndTheConnection is the attack: whatever is no HTTP/2 for a
+// client ends everything, and nothing waits for ever.
+func TestMalformedFramesEndTheConnection(t *testing.T) {
+	length := func(n uint32, kind byte) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, n<<8|uint32(kind)), 0, 0, 0, 0, 1)
+	}
+	for name, raw := range map[string][]byte{
+		"too large":            length(maxFrame+1, frameData),
+		"push":                 appendFrame(nil, framePush, flagEndHeaders, 1, []byte{0, 0, 0, 2}),
+		"padding":              appendFrame(nil, frameData, flagPadded, 1, []byte{9, 1}),
+		"no padding":           appendFrame(nil, frameData, flagPadded, 1, nil),
+		"priority":             appendFrame(nil, frameHeaders, flagPriority|flagEndHeaders, 1, []byte{1}),
+		"head":                 appendFrame(nil, frameHeaders, flagEndHeaders, 1, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),
+		"head of nobody":       appendFrame(nil, frameHeaders, flagEndHeaders, 0, []byte{0x88}),
+		"lone continuation":    appendFrame(nil, frameContinuation, flagEndHeaders, 1, []byte{0x88}),
+		"interrupted head":     appendFrame(appendFrame(nil, frameHeaders, 0, 1, []byte{0x88}), framePing, 0, 0, make([]byte, 8)),
+		"settings":             appendFrame(nil, frameSettings, 0, 0, []byte{0, 4, 0}),
+		"reset":                appendFrame(nil, frameReset, 0, 1, []byte{1}),
+		"window":               appendFrame(nil, frameWindow, 0, 0, []byte{1}),
+		"go away":              appendFrame(nil, frameGoAway, 0, 0, make([]byte, 8)),
+		"cut off":              appendFrame(nil, frameData, 0, 1, []byte("abc"))[:10],
+		"more than the window": bytes.Repeat(appendFrame(nil, frameData, 0, 1, make([]byte, maxFrame)), 5),
+		"endless head":         append(appendFrame(nil, frameHeaders, 0, 1, make([]byte, maxFrame)), appendFrame(nil, frameContinuation, 0, 1, make([]byte, maxFrame))...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln := listen(t)
+			go func() {
+				nc, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				go io.Copy(io.Discard, nc)
+				nc.Write(appendFrame(nil, frameSettings, 0, 0, nil))
+				nc.Write(raw)
+				nc.(*net.TCPConn).CloseWrite()
+			}()
+			c := client(t, ln)
+			if _, _, err := post(within(t), c, []byte("x")); err == nil || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
