@@ -102,7 +102,8 @@ func (r *running) follow() {
 	defer close(r.done)
 	defer close(r.events)
 	buf := make([]byte, 256)
-	for {
+	gone := false
+	for !gone {
 		n, files, err := sys.RecvFDs(r.control, buf, 0)
 		sys.CloseAll(files)
 		if err != nil || n == 0 {
@@ -111,9 +112,14 @@ func (r *running) follow() {
 		var e event
 		if err := binary.Read(bytes.NewReader(buf[:n]), binary.NativeEndian, &e); err == nil {
 			r.hear(e)
+			gone = e.Kind == evExited
 		}
 	}
-	<-r.warden.done
+	// With PID 1 its whole namespace has gone. The warden needs some milliseconds
+	// more, to take down mounts and network: that is not the cell's time.
+	if !gone {
+		<-r.warden.done
+	}
 	_ = r.control.Close()
 	r.close()
 	select {
