@@ -231,8 +231,12 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 		console.Terminal = s.app.In
 	}
 	stop := s.signals(ctx)
+	signal.Ignore(syscall.SIGPIPE) // as an error it can be told from a cell that went wrong
 	detached, err := terminal.Session(context.WithoutCancel(ctx), conn, console)
 	stop()
+	if errors.Is(err, syscall.EPIPE) {
+		return s.unheard(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("%w; the cell goes on: skep attach %s", err, c.Id)
 	}
@@ -248,6 +252,16 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 		}
 	}
 	return s.ended(c)
+}
+
+// unheard ends a cell whose output nobody reads any more, as a broken pipe ends a
+// program that runs without a cell.
+func (s *session) unheard(ctx context.Context) error {
+	q := &skepv1.StopRequest{Cell: s.id, GraceMs: 1000}
+	if _, err := s.daemon.Stop(context.WithoutCancel(ctx), connect.NewRequest(q)); err != nil {
+		return err
+	}
+	return &statusError{code: 128 + int(syscall.SIGPIPE)}
 }
 
 // signals turns the first interrupt into a polite stop, the second into the end.

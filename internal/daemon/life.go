@@ -33,9 +33,10 @@ type life struct {
 	cause   cells.Cause // the first reason to end it
 	stops   []func()    // timers
 	changed chan struct{}
-	closing bool  // no timer is armed any more
-	over    bool  // its end is recorded
-	netUsed int64 // bytes over the boundary
+	notices []string // for the caller, who named a profile
+	closing bool     // no timer is armed any more
+	over    bool     // its end is recorded
+	netUsed int64    // bytes over the boundary
 }
 
 // watch returns a channel that is closed at the next change.
@@ -104,6 +105,21 @@ func (l *life) cell() cell.Running {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.running
+}
+
+// note keeps a line for the caller of the run.
+func (l *life) note(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.notices = append(l.notices, line)
+}
+
+func (l *life) noted() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.notices
+	l.notices = nil
+	return lines
 }
 
 // boundary is the cell's box, nil before it has one.

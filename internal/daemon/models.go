@@ -42,7 +42,7 @@ func (d *Daemon) serveModel(ctx context.Context, l *life, b *boxes.Box) error {
 	}
 	err := d.models.Serve(ctx, l.id, l.profile.Model, b.Model)
 	if errors.Is(err, models.ErrNoRole) {
-		d.Log.Info("a cell has no model", "cell", l.id, "why", err)
+		l.note(err.Error())
 		return nil // what it asks of a model is refused
 	}
 	return err

@@ -56,6 +56,11 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 		d.retireWithoutWorker()
 		return d.tellOnce(l.id, out)
 	}
+	if a.request.ConfirmedHow != "shipped" { // the shipped profile asks for a model that nobody may have set up
+		for _, n := range l.noted() {
+			_ = out.Send(&skepv1.CellEvent{Notice: n})
+		}
+	}
 	return d.report(ctx, l, out)
 }
 
