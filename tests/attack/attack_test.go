@@ -2,6 +2,7 @@ package attack
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,44 +15,56 @@ import (
 	"skep.dev/skep/internal/cell/celltest"
 )
 
+// program is the variable by which a test in a lab of its own finds the attacker
+// that was compiled outside.
+const program = "SKEP_ATTACKER"
+
+// TestMain compiles the attacker, once for all tests.
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
+	if os.Getenv(program) != "" {
+		os.Exit(m.Run())
 	}
+	dir, err := compile()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compile the attacker:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-// built is the attacker, compiled once.
-var built struct{ dir, path string }
-
-func attacker(t *testing.T) string {
-	t.Helper()
-	if built.path != "" {
-		return built.path
-	}
+// compile makes a static program in a directory that everybody may read. Without
+// a compiler there is none, and the tests skip.
+func compile() (dir string, err error) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("the attacker is C, and there is no gcc")
+		return "", nil //nolint:nilerr // attacker says so in each test
 	}
-	dir, err := os.MkdirTemp("", "skep-attacker-")
-	if err != nil {
-		t.Fatal(err)
+	if dir, err = os.MkdirTemp("", "skep-attacker-"); err != nil {
+		return "", err
 	}
-	built.dir = dir
 	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
+		return dir, err
 	}
 	sources, err := filepath.Glob("attacker/*.c")
 	if err != nil || len(sources) == 0 {
-		t.Fatalf("the attacker's sources: %v, %v", sources, err)
+		return dir, fmt.Errorf("find its sources: %v, %w", sources, err)
 	}
 	path := filepath.Join(dir, "attacker")
 	args := append([]string{"-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path}, sources...)
 	if out, err := exec.Command(gcc, args...).CombinedOutput(); err != nil {
-		t.Fatalf("compile the attacker: %v\n%s", err, out)
+		return dir, fmt.Errorf("%w\n%s", err, out)
 	}
-	built.path = path
+	return dir, os.Setenv(program, path)
+}
+
+func attacker(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv(program)
+	if path == "" {
+		t.Skip("the attacker is C, and there is no gcc")
+	}
 	return path
 }
 
@@ -141,8 +154,7 @@ func (a attack) tryOutside(t *testing.T) []attempt {
 
 func (a attack) tryInside(t *testing.T, c *celltest.Cell) []attempt {
 	t.Helper()
-	program := bring(t, c)
-	c.Spec.Argv = append([]string{program, a.technique}, a.inside...)
+	c.Spec.Argv = append([]string{bring(t, c), a.technique}, a.inside...)
 	var prepare []func(*exec.Cmd)
 	if a.worker != nil {
 		prepare = append(prepare, a.worker)
@@ -157,16 +169,16 @@ func (a attack) tryInside(t *testing.T, c *celltest.Cell) []attempt {
 // bring grants the cell a copy of the attacker.
 func bring(t *testing.T, c *celltest.Cell) string {
 	t.Helper()
-	program := filepath.Join(c.Make("brought"), "attacker")
+	brought := filepath.Join(c.Make("brought"), "attacker")
 	content, err := os.ReadFile(attacker(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(program, content, 0o755); err != nil {
+	if err := os.WriteFile(brought, content, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c.ReadOnly(filepath.Dir(program))
-	return program
+	c.ReadOnly(filepath.Dir(brought))
+	return brought
 }
 
 var line = regexp.MustCompile(`^(HELD|ESCAPED|ABSENT) (.+?): (.*)$`)

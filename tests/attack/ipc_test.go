@@ -12,12 +12,12 @@ import (
 // TestSharedObjectsOfTheHost: System V and POSIX objects outside are not found by their names (L7).
 func TestSharedObjectsOfTheHost(t *testing.T) {
 	key, queue := fmt.Sprintf("%#x", 0x5ce90000+os.Getpid()%0xffff), fmt.Sprintf("/skep-attack-%d", os.Getpid())
-	program := attacker(t)
-	if out, err := exec.Command(program, "ipc", "make", key, queue).CombinedOutput(); err != nil {
+	maker := attacker(t)
+	if out, err := exec.Command(maker, "ipc", "make", key, queue).CombinedOutput(); err != nil {
 		t.Fatalf("make the objects: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command(program, "ipc", "drop", key, queue).CombinedOutput(); err != nil {
+		if out, err := exec.Command(maker, "ipc", "drop", key, queue).CombinedOutput(); err != nil {
 			t.Errorf("drop the objects: %v\n%s", err, out)
 		}
 	})
