@@ -18,7 +18,7 @@ import (
 func TestNamesAndPorts(t *testing.T) { testlab.Test(t, namesAndPorts) }
 
 const rules = `net:
-  - {name: ok.example, ports: [80]}
+  - {name: ok.example, ports: [80, 8443]}
   - {name: other.example, ports: [80]}
   - {name: loopback.example, ports: [7080]}
   - {name: metadata.example, ports: [80]}
@@ -48,10 +48,14 @@ func namesAndPorts(t *testing.T, lab *testlab.Lab) {
 	}
 	// A public address first, and loopback ever after: whoever asks twice is led inside.
 	lab.Script("rebind.example", testlab.Answer{Addrs: testlab.Addrs("4.4.4.4")}, testlab.Answer{Addrs: testlab.Addrs("127.0.0.1")})
-	open := []string{"ok.example,80", "a.wild.example,80", "other.example,80"}
+	lab.HTTPS("8.8.8.8:8443", tell)
+	open := []string{
+		"ok.example,80", "a.wild.example,80", "other.example,80", "ok.example,8443,tls-ok.example", "ok.example,8443,split-OK.example",
+	}
 	closed := []string{
 		"unlisted.example,80", "wild.example,80", "notwild.example,80", "ok.example,8080", "ok.example,443",
 		"loopback.example,7080", "metadata.example,80", "private.example,80", "own.example,80", "ok.example,80,other.example",
+		"ok.example,8443,tls-other.example", "ok.example,8443,split-other.example", "ok.example,8443,tls-",
 		"127.0.0.1,7080", "::1,7080", "169.254.169.254,80", "10.0.0.1,80", "77.88.55.60,80", "8.8.8.8,80", "1.1.1.1,80",
 		"2606:4700:4700::1111,80",
 	}
@@ -78,10 +82,10 @@ func namesAndPorts(t *testing.T, lab *testlab.Lab) {
 		}
 	}
 	for _, c := range lab.Connections()[reached:] {
-		if at := c.To.String(); at != "8.8.8.8:80" && at != "1.1.1.1:80" {
+		if at := c.To.String(); at != "8.8.8.8:80" && at != "1.1.1.1:80" && at != "8.8.8.8:8443" {
 			t.Errorf("the box connected to %s", at)
 		}
-		if strings.Contains(string(c.First), "other.example") && c.To.String() == "8.8.8.8:80" {
+		if strings.Contains(string(c.First), "other.example") && c.To.Addr().String() == "8.8.8.8" {
 			t.Errorf("a request for another name went upstream: %q", c.First)
 		}
 	}
@@ -106,9 +110,11 @@ func namesAndPorts(t *testing.T, lab *testlab.Lab) {
 		"loopback.example:7080": "resolved-address-denied", "metadata.example:80": "resolved-address-denied",
 		"private.example:80": "resolved-address-denied", "own.example:80": "resolved-address-denied",
 		"ok.example:80":      "http-host-mismatch",
+		"ok.example:8443":    "tls-name-mismatch",
 		"169.254.169.254:80": "ip-not-on-allowlist", "10.0.0.1:80": "ip-not-on-allowlist", "77.88.55.60:80": "ip-not-on-allowlist",
 		"8.8.8.8:80": "ip-not-on-allowlist", "[2606:4700:4700::1111]:80": "ip-not-on-allowlist",
 	})
+	recorded(t, entries, map[string]string{"ok.example:8443": "tls-name-missing"})
 }
 
 // recorded checks that each refusal stands in the ledger with its reason.

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -95,7 +96,76 @@ static bool ask(const struct in6_addr *addr, int family, int port, const char *h
     return ok && strstr(answer, secret);
 }
 
-/* args: the secret of the servers, then NAME,PORT or NAME,PORT,HOST (another name in the request) or ADDRESS,PORT */
+static size_t put16(unsigned char *at, unsigned v)
+{
+    at[0] = (unsigned char)(v >> 8);
+    at[1] = (unsigned char)v;
+    return 2;
+}
+
+/* hello makes a TLS 1.2 ClientHello that asks for a server name (RFC 8446 4.1.2, RFC 6066 3), or for none. */
+static size_t hello(unsigned char *out, const char *name)
+{
+    static const unsigned char rest[] = {
+        0, 10, 0, 6, 0, 4, 0, 29, 0, 23,          /* groups: x25519, P-256 */
+        0, 11, 0, 2, 1, 0,                        /* points: uncompressed */
+        0, 13, 0, 8, 0, 6, 4, 3, 8, 4, 4, 1,      /* signatures */
+    };
+    static const unsigned char ciphers[] = {0, 4, 0xc0, 0x2b, 0xc0, 0x2f, 1, 0};
+    unsigned len = (unsigned)strlen(name);
+    unsigned char *p = out + 9;
+    p += put16(p, 0x0303);
+    memset(p, 0x5c, 32);
+    p += 32;
+    *p++ = 0; /* no session */
+    memcpy(p, ciphers, sizeof ciphers);
+    p += sizeof ciphers;
+    unsigned named = len ? 9 + len : 0;
+    p += put16(p, named + sizeof rest);
+    if (len) {
+        p += put16(p, 0);
+        p += put16(p, len + 5);
+        p += put16(p, len + 3);
+        *p++ = 0;
+        p += put16(p, len);
+        memcpy(p, name, len);
+        p += len;
+    }
+    memcpy(p, rest, sizeof rest);
+    p += sizeof rest;
+    unsigned body = (unsigned)(p - out) - 9;
+    out[0] = 22, out[1] = 3, out[2] = 1;
+    put16(out + 3, body + 4);
+    out[5] = 1, out[6] = 0;
+    put16(out + 7, body);
+    return (size_t)(p - out);
+}
+
+/* greet sends a ClientHello, whole or byte by byte, and wants a handshake back: an alert is a refusal. */
+static bool greet(const struct in6_addr *addr, int port, const char *name, bool split)
+{
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    unsigned char bytes[1024], first = 0;
+    memcpy(&four.sin_addr, addr, 4);
+    int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    struct timeval wait = {20, 0};
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    size_t n = hello(bytes, name), step = split ? 1 : n;
+    bool ok = connect(s, (struct sockaddr *)&four, sizeof four) == 0;
+    for (size_t i = 0; ok && i < n; i += step)
+        ok = send(s, bytes + i, step, MSG_NOSIGNAL) == (ssize_t)step;
+    ssize_t got = ok ? recv(s, &first, 1, 0) : -1;
+    if (got == 0 || (got == 1 && first != 22))
+        errno = ECONNABORTED;
+    int error = errno;
+    close(s);
+    errno = error;
+    return got == 1 && first == 22;
+}
+
+/* args: the secret of the servers, then NAME,PORT or ADDRESS,PORT, or with a third part: another HOST in the request,
+ * or tls-NAME and split-NAME for the name in a ClientHello */
 void names(char **args, int count)
 {
     if (count < 2)
@@ -109,14 +179,20 @@ void names(char **args, int count)
         if (host)
             *host++ = 0;
         bool found = false, through = false;
-        for (int pass = 0; pass < 2 && !through; pass++) {
+        bool tls = host && (strncmp(host, "tls-", 4) == 0 || strncmp(host, "split-", 6) == 0);
+        for (int pass = 0; pass < (tls ? 1 : 2) && !through; pass++) {
             int family = pass ? AF_INET6 : AF_INET;
             struct in6_addr addr;
             if (inet_pton(family, name, &addr) != 1 && !resolve(name, family, &addr))
                 continue;
             found = true;
             errno = 0;
-            through = ask(&addr, family, atoi(port), host ? host : name, args[0]);
+            if (host && strncmp(host, "tls-", 4) == 0)
+                through = greet(&addr, atoi(port), host + 4, false);
+            else if (host && strncmp(host, "split-", 6) == 0)
+                through = greet(&addr, atoi(port), host + 6, true);
+            else
+                through = ask(&addr, family, atoi(port), host ? host : name, args[0]);
         }
         if (through)
             escaped(args[i], "the server told its secret");
