@@ -85,7 +85,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	defer func() {
 		if err != nil {
 			d.stop()
-			d.release()
+			err = errors.Join(err, d.release())
 		}
 	}()
 	if d.lock, err = takeLock(filepath.Join(c.State, "lock"), c.LockWait); err != nil {
@@ -131,10 +131,18 @@ func takeLock(path string, wait time.Duration) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take the state directory: %w", err)
 	}
-	const step = 20 * time.Millisecond
-	for err = sys.LockFile(f); errors.Is(err, sys.ErrLocked) && wait > 0; err = sys.LockFile(f) {
-		time.Sleep(step)
-		wait -= step
+	err = sys.LockFile(f)
+	if wait > 0 {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		late := time.After(wait)
+		for over := false; errors.Is(err, sys.ErrLocked) && !over; err = sys.LockFile(f) {
+			select {
+			case <-tick.C:
+			case <-late:
+				over = true
+			}
+		}
 	}
 	if err == nil {
 		return f, nil

@@ -100,7 +100,9 @@ func setup(e *testscript.Env, bin string) error {
 		_ = up.Process.Signal(os.Interrupt)
 		_ = up.Wait()
 	})
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
 		if f, err := sys.ConnectUnix(filepath.Join(run, "r", "api.sock"), sys.Stream); err == nil {
 			return f.Close()
 		}

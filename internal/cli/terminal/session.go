@@ -52,16 +52,20 @@ func Session(ctx context.Context, conn io.ReadWriteCloser, c Console) (detached 
 	}
 	send := &frames{w: conn}
 	left := make(chan struct{})
-	ended := make(chan error, 1)
-	go func() { ended <- receive(conn, out, c.Err) }()
+	ended := make(chan struct{})
+	var received error // valid after ended
+	go func() {
+		defer close(ended)
+		received = receive(conn, out, c.Err)
+	}()
 	go input(send, c, func() { close(left) })
 	if c.Terminal != nil {
 		stop := followSize(send, c.Terminal)
 		defer stop()
 	}
 	select {
-	case err = <-ended:
-		return false, err
+	case <-ended:
+		return false, received
 	case <-left:
 		// Not the hang-up that closing alone would be.
 		err := send.send(frameDetach, nil)

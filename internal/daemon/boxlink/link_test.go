@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/net/http2"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/api/skep/v1/skepv1connect"
@@ -51,11 +50,10 @@ func pair(t *testing.T) (*Link, skepv1connect.BoxServiceClient, *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := (&http2.Transport{AllowHTTP: true}).NewClientConn(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close(); l.Close(); _ = theirs.Close() })
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	h := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}
+	t.Cleanup(func() { h.CloseIdleConnections(); _ = c.Close(); l.Close(); _ = theirs.Close() })
 	return l, skepv1connect.NewBoxServiceClient(&http.Client{Transport: h}, "http://skepd"), theirs
 }
 

@@ -5,7 +5,6 @@ package plain
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"syscall"
 
 	"connectrpc.com/connect"
-	"golang.org/x/net/http2"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/api/skep/v1/skepv1connect"
@@ -236,7 +234,10 @@ func (p *Driver) Box(_ context.Context, daemon, _, _ *os.File) (cell.Process, er
 }
 
 func (p *Driver) follow(ctx context.Context, conn net.Conn) {
-	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(context.Context, string, string, *tls.Config) (net.Conn, error) { return conn, nil }}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
+	defer transport.CloseIdleConnections()
 	client := skepv1connect.NewBoxServiceClient(&http.Client{Transport: transport}, "http://skepd")
 	watch, err := client.Watch(ctx, connect.NewRequest(&skepv1.WatchRequest{Protocol: 1}))
 	if err != nil {
