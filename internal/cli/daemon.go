@@ -83,7 +83,11 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 	if err := launch.Ensure(ctx, launch.Config{Places: p, Programs: programs, UID: os.Getuid()}); err != nil {
 		return nil, err
 	}
-	return &daemon{SkepClient: client.New(launch.APISocket(p)), places: p}, nil
+	d := &daemon{SkepClient: client.New(launch.APISocket(p)), places: p}
+	if _, err := client.Negotiate(ctx, d); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // recover finishes or undoes a merge of this user's that was interrupted, before

@@ -29,7 +29,7 @@ func (d *Daemon) version(_ context.Context, q *connect.Request[skepv1.VersionReq
 	v := negotiate(q.Msg.ApiMin, q.Msg.ApiMax, apiMin, apiMax)
 	if v == 0 {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
-			"skepd %s speaks API %d to %d, the caller %d to %d: end it with `skep stop --all` and start again",
+			"skepd %s speaks API %d to %d, the caller %d to %d: one of the two is of another release; a skepd without a cell ends after ten minutes",
 			d.Version, apiMin, apiMax, q.Msg.ApiMin, q.Msg.ApiMax))
 	}
 	return connect.NewResponse(&skepv1.VersionResponse{
