@@ -28,13 +28,12 @@ func (r parser) paths(n *strict.Node) {
 			continue
 		}
 		rule := PathRule{File: r.p.File, Line: item.Line}
-		good := true
+		good := false
 		if v, ok := f["rights"]; ok {
 			word, ok := r.OneOf(v, "rights", "ro", "rw", "none")
 			rule.Access, good = rightsWords()[word], ok
 		} else {
 			r.Add(item.Pos, "", "an entry of paths has no rights", "add rights: ro (or rw, or none)")
-			good = false
 		}
 		v, ok := f["path"]
 		if !ok {

@@ -22,7 +22,7 @@ func OpenDir(path string) (*os.File, DirStat, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, DirStat{}, fmt.Errorf("stat directory %s: %w", path, err)
 	}
 	return os.NewFile(uintptr(fd), path), DirStat{UID: st.Uid, Mode: st.Mode & 0o7777}, nil
