@@ -400,6 +400,7 @@ static _Noreturn void finish(struct cell *c)
 {
     while (from_pid1(c))
         ;
+    gate_last(c);
     const char *why = exit_code < 0 ? "PID 1 of the cell was killed" : "";
     failure_sink.fd = c->control;
     if (exit_code < 0 && !started) /* if it has said why itself, that came first and is believed */

@@ -159,6 +159,31 @@ func TestBG12Burst(t *testing.T) {
 	}
 }
 
+// BG-12, at a cell's own end: the warden goes first, and what it said last counts.
+func TestBG12WardenGone(t *testing.T) {
+	const n = 10000
+	l := start(t, &skepv1.Assignment{Policy: &skepv1.BoxPolicy{}}, nil)
+	l.do(func() {
+		for range n {
+			if c, err := net.Dial("tcp", "1.2.3.4:1000"); err == nil {
+				c.Close()
+				t.Error("connected")
+			}
+		}
+	})
+	l.leave()
+	if err := <-l.result; !errors.Is(err, errWardenGone) {
+		t.Errorf("the box ended with %v", err)
+	}
+	var sum uint64
+	for _, r := range l.daemon.all() {
+		sum += r.Count
+	}
+	if sum != n {
+		t.Errorf("%d refusals are recorded, there were %d", sum, n)
+	}
+}
+
 // BG-13: a connect to the listener itself is reset and recorded.
 func TestBG13Listener(t *testing.T) {
 	l := start(t, &skepv1.Assignment{Policy: &skepv1.BoxPolicy{}}, nil)

@@ -271,6 +271,24 @@ func (c *cellNet) serve() {
 	}
 }
 
+// leave is gate_last of warden/net.c, and the warden's end.
+func (c *cellNet) leave() {
+	c.t.Helper()
+	last := make([]byte, answerSize)
+	binary.LittleEndian.PutUint32(last, opCounter)
+	binary.LittleEndian.PutUint64(last[16:], c.refused())
+	if err := sys.SendFDs(c.warden, last); err != nil {
+		c.t.Error(err)
+	}
+	conn, err := c.warden.SyscallConn()
+	if err == nil {
+		err = errors.Join(conn.Control(func(fd uintptr) { err = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }), err)
+	}
+	if err != nil {
+		c.t.Error(err)
+	}
+}
+
 func (c *cellNet) change(b []byte) error {
 	size := map[byte]int{4: 4, 6: 16}[b[8]]
 	first, last := b[16:16+size], b[32:32+size]

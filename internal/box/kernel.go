@@ -20,7 +20,8 @@ import (
 //	u32 op, u32 id, u8 family, u8 transport, u16 first port, u16 last port, u16 0,
 //	16 bytes first address, 16 bytes last address (zero: the same), 8 bytes zero
 //
-// An answer: u32 op, u32 id, i32 errno, u32 0, u64 value.
+// An answer: u32 op, u32 id, i32 errno, u32 0, u64 value. The warden's last one has
+// id 0: the counter, when the cell's processes are gone.
 const (
 	opAdd = iota + 1
 	opRemove
@@ -41,6 +42,8 @@ type kernel struct {
 	mu      sync.Mutex
 	next    uint32
 	waiting map[uint32]chan answer // nil after the end
+	last    *answer                // the counter's last value, once the warden has told it
+	ended   chan struct{}          // closed when run has returned
 }
 
 type answer struct {
@@ -49,7 +52,7 @@ type answer struct {
 }
 
 func newKernel(sock *os.File) *kernel {
-	return &kernel{sock: sock, waiting: map[uint32]chan answer{}}
+	return &kernel{sock: sock, waiting: map[uint32]chan answer{}, ended: make(chan struct{})}
 }
 
 // run reads answers until the warden is gone, which is always an error.
@@ -61,10 +64,15 @@ func (k *kernel) run() error {
 			close(c)
 		}
 		k.waiting = nil
+		close(k.ended)
 	}()
 	buf := make([]byte, requestSize)
-	for {
+	for reset := false; ; {
 		n, _, err := sys.RecvFDs(k.sock, buf, 0)
+		if errors.Is(err, syscall.ECONNRESET) && !reset {
+			reset = true // it left a question of ours unread; what it said before is still there
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("read from the warden: %w", err)
 		}
@@ -76,8 +84,11 @@ func (k *kernel) run() error {
 		}
 		k.mu.Lock()
 		id := binary.LittleEndian.Uint32(buf[4:])
-		if c := k.waiting[id]; c != nil {
-			c <- answer{syscall.Errno(binary.LittleEndian.Uint32(buf[8:])), binary.LittleEndian.Uint64(buf[16:])}
+		a := answer{syscall.Errno(binary.LittleEndian.Uint32(buf[8:])), binary.LittleEndian.Uint64(buf[16:])}
+		if id == 0 {
+			k.last = &a
+		} else if c := k.waiting[id]; c != nil {
+			c <- a
 			delete(k.waiting, id)
 		}
 		k.mu.Unlock()
@@ -153,13 +164,17 @@ func (k *kernel) change(ctx context.Context, op uint32, spans []span) error {
 	return nil
 }
 
-// refused is how many packets the early gate has refused so far (B17).
+// refused is how many packets the early gate has refused so far (B17). Of a warden
+// that is gone it is what it said last.
 func (k *kernel) refused(ctx context.Context) (uint64, error) {
 	id, c, err := k.begin(opCounter, span{})
-	if err != nil {
-		return 0, fmt.Errorf("read the early gate's counter: %w", err)
+	var a answer
+	if err == nil {
+		a, err = k.finish(ctx, id, c)
 	}
-	a, err := k.finish(ctx, id, c)
+	if last := k.told(ctx, err); last != nil {
+		a, err = *last, nil
+	}
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("read the early gate's counter: %w", err)
@@ -167,6 +182,22 @@ func (k *kernel) refused(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("read the early gate's counter: %w", a.errno)
 	}
 	return a.value, nil
+}
+
+// told is the warden's last word, nil if err is no sign that it is gone, or if it
+// left without one. Before run has ended, that word may still be on its way.
+func (k *kernel) told(ctx context.Context, err error) *answer {
+	if !errors.Is(err, errWardenGone) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return nil
+	}
+	select {
+	case <-k.ended:
+	case <-ctx.Done():
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
 }
 
 // ready lets the warden start the agent: the box has answered a request under
