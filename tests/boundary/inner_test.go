@@ -1,0 +1,67 @@
+package boundary
+
+import (
+	"strings"
+	"testing"
+
+	"skep.dev/skep/internal/testlab"
+)
+
+// TestBX10ServerNameInACell: TLS to a listed name passes with that server name only;
+// of another, or of none, not one byte goes upstream.
+func TestBX10ServerNameInACell(t *testing.T) {
+	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
+		lab.Host("ok.test", "93.184.216.34")
+		lab.Host("other.test", "93.184.216.34")
+		lab.HTTPS("93.184.216.34:443", nil)
+		h := open(t, lab, "net: [{name: ok.test}, {name: other.test}]\n")
+		r := h.try(attempt{How: "tls", At: "ok.test:443", Say: "ok.test"}, attempt{How: "tls", At: "ok.test:443", Say: "other.test"}, attempt{How: "tls", At: "ok.test:443"})
+		if r[0].Got != "a handshake" {
+			t.Errorf("%+v", r[0])
+		}
+		for _, r := range r[1:] {
+			if !strings.Contains(r.Err, "access denied") {
+				t.Errorf("%+v, want the alert access_denied", r)
+			}
+		}
+		for i, c := range lab.Reached("93.184.216.34:443") {
+			if (c.Received > 0) != (i == 0) {
+				t.Errorf("connection %d: %d bytes went upstream", i, c.Received)
+			}
+		}
+		record := h.record()
+		h.refused(record, "ok.test:443", "tls-name-mismatch")
+		h.refused(record, "ok.test:443", "tls-name-missing")
+	})
+}
+
+// TestBX13HostInACell: on port 80 each request names the host that was authorised, and
+// what is not HTTP is closed.
+func TestBX13HostInACell(t *testing.T) {
+	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
+		lab.Host("ok.test", "93.184.216.34")
+		lab.HTTP("93.184.216.34:80", nil)
+		h := open(t, lab, "net: [{name: ok.test, ports: [80]}]\n")
+		r := h.try(attempt{How: "http", At: "ok.test:80", Say: "ok.test other.test"}, attempt{How: "tcp", At: "ok.test:80", Say: "SSH-2.0-x\r\n"})
+		const want = "200 421:skep; error=http_request_denied; reason=http-host-mismatch:Host differs from the name that was authorised"
+		if r[0].Got != want {
+			t.Errorf("%+v, want %q", r[0], want)
+		}
+		if r[1].Got != "" || r[1].Err == "" {
+			t.Errorf("what is not HTTP: %+v", r[1])
+		}
+		for _, q := range lab.Requests() {
+			if q.Host != "ok.test" {
+				t.Errorf("a request for %s went upstream", q.Host)
+			}
+		}
+		for _, c := range lab.Reached("93.184.216.34:80") {
+			if strings.Contains(string(c.First), "SSH") {
+				t.Errorf("what is not HTTP went upstream: %q", c.First)
+			}
+		}
+		record := h.record()
+		h.refused(record, "ok.test:80", "http-host-mismatch")
+		h.refused(record, "ok.test:80", "http-required")
+	})
+}

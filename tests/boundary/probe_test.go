@@ -1,0 +1,229 @@
+package boundary
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const probeArgument = "probe"
+
+// attempt is one thing that the program in the cell does.
+type attempt struct {
+	How string // tcp, udp, unix, tls, http, burst, bulk, or a key of kernel
+	At  string // address or name with port, or path
+	Say string // tcp, udp: what is sent, which comes back; tls: the server name; http: the Hosts, one for each request
+	N   int    // burst: how many connects; bulk: how many bytes each way
+}
+
+// result is what became of it.
+type result struct {
+	attempt
+	Err    string // the error's short name, "" for success: ECONNREFUSED, EOF, timeout ...
+	Got    string // what came back
+	Millis int64  // until the connect or the whole failed
+}
+
+// reached says whether anything at all was on the other side.
+func (r result) reached() bool { return r.Err == "" || r.Got != "" }
+
+// patience is longer than anything may take.
+const patience = 15 * time.Second
+
+// probe makes the attempts in their order and prints the results.
+func probe(list string) int {
+	var attempts []attempt
+	if err := json.Unmarshal([]byte(list), &attempts); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	results := []result{}
+	for _, a := range attempts {
+		begin := time.Now()
+		got, err := a.make()
+		results = append(results, result{a, short(err), got, time.Since(begin).Milliseconds()})
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(results); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func (a attempt) make() (string, error) {
+	switch a.How {
+	case "tcp", "udp", "unix":
+		return a.echo()
+	case "tls":
+		return a.tls()
+	case "http":
+		return a.http()
+	case "burst":
+		return a.burst()
+	case "bulk":
+		return a.bulk()
+	case "own servers":
+		return "", ownServers()
+	}
+	if try := kernel()[a.How]; try != nil {
+		return "", try()
+	}
+	return "", fmt.Errorf("no attempt %q", a.How)
+}
+
+// dial connects; what comes after it has a deadline.
+func (a attempt) dial(network string) (net.Conn, error) {
+	c, err := net.DialTimeout(network, a.At, patience)
+	if err == nil {
+		err = c.SetDeadline(time.Now().Add(patience))
+	}
+	return c, err
+}
+
+// echo sends Say and returns as much as comes back, at most its length.
+func (a attempt) echo() (string, error) {
+	c, err := a.dial(a.How)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	say := a.Say
+	if say == "" {
+		say = "hello"
+	}
+	if _, err := io.WriteString(c, say); err != nil {
+		return "", err
+	}
+	back := make([]byte, len(say))
+	n, err := io.ReadFull(c, back)
+	return string(back[:n]), err
+}
+
+func (a attempt) tls() (string, error) {
+	c, err := a.dial("tcp")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	// Whose certificate it is, is not what is tried here.
+	t := tls.Client(c, &tls.Config{ServerName: a.Say, InsecureSkipVerify: true})
+	if err := t.Handshake(); err != nil {
+		return "", err
+	}
+	return "a handshake", nil
+}
+
+// http sends one request for each Host on one connection, and returns the statuses.
+func (a attempt) http() (string, error) {
+	c, err := a.dial("tcp")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	in := bufio.NewReader(c)
+	var got []string
+	for _, host := range strings.Fields(a.Say) {
+		if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
+			return strings.Join(got, " "), err
+		}
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return strings.Join(got, " "), err
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			return strings.Join(got, " "), err
+		}
+		text := fmt.Sprint(answer.StatusCode)
+		if answer.StatusCode != http.StatusOK {
+			text += ":" + answer.Header.Get("Proxy-Status") + ":" + strings.TrimSpace(string(body))
+		}
+		got = append(got, text)
+	}
+	return strings.Join(got, " "), nil
+}
+
+// burst connects N times and says how often in vain.
+func (a attempt) burst() (string, error) {
+	refused := 0
+	for range a.N {
+		c, err := a.dial("tcp")
+		if err == nil {
+			_ = c.Close()
+			continue
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Sprint(refused), err
+		}
+		refused++
+	}
+	return fmt.Sprint(refused), nil
+}
+
+// bulk sends N bytes and half-closes, while an echo sends them back to their end.
+func (a attempt) bulk() (string, error) {
+	c, err := a.dial("tcp")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(8 * patience))
+	sent, received := sha256.New(), sha256.New()
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := io.CopyN(io.MultiWriter(c, sent), rand.NewChaCha8([32]byte{}), int64(a.N))
+		wrote <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+	}()
+	n, err := io.Copy(received, c)
+	if err := errors.Join(err, <-wrote); err != nil {
+		return "", err
+	}
+	if n != int64(a.N) || !bytes.Equal(sent.Sum(nil), received.Sum(nil)) {
+		return "", fmt.Errorf("%d of %d bytes came back, or others", n, a.N)
+	}
+	return "the same", nil
+}
+
+// short names an error in a word, so that it can be compared.
+func short(err error) string {
+	var errno syscall.Errno
+	var name *net.DNSError
+	var timeout net.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &errno):
+		return errnoName(errno)
+	case errors.As(err, &name):
+		return "no address"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "EOF"
+	}
+	return err.Error()
+}
+
+// errnoName is the name of those that a boundary may answer with, else the text.
+func errnoName(e syscall.Errno) string {
+	for name, known := range map[string]syscall.Errno{
+		"ECONNREFUSED": syscall.ECONNREFUSED, "ECONNRESET": syscall.ECONNRESET, "ENOENT": syscall.ENOENT, "EPERM": syscall.EPERM,
+		"EACCES": syscall.EACCES, "EAFNOSUPPORT": syscall.EAFNOSUPPORT, "EPIPE": syscall.EPIPE,
+	} {
+		if e == known {
+			return name
+		}
+	}
+	return e.Error()
+}
