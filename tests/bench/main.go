@@ -120,5 +120,7 @@ func groups() []group {
 		{"crowd", measureCrowd},
 		{"memory", measureMemory},
 		{"network", measureNetwork},
+		{"compile", measureCompile},
+		{"record", measureRecord},
 	}
 }

@@ -22,6 +22,7 @@ import (
 type Request struct {
 	Argv    []string
 	Env     []string
+	Dir     string   // default: the home
 	Read    []string // granted besides /usr, /bin, /lib and /lib64
 	Write   []string // each behind an overlay
 	Rules   []*skepv1.BoxRule
@@ -115,6 +116,9 @@ func (c *Cell) furnish(q Request) (*cell.Spec, error) {
 		ID: c.ID, Hostname: "cell", Argv: q.Argv, Dir: "/home/agent", HomePath: "/home/agent", ShmSize: 64 << 20, Limits: q.Limits,
 		Env: append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent"}, q.Env...),
 	}
+	if q.Dir != "" {
+		s.Dir = q.Dir
+	}
 	for name, text := range map[string]string{"/etc/hostname": "cell\n", "/etc/hosts": "127.0.0.1 localhost\n", "/etc/passwd": "agent:x:1000:1000::/home/agent:/bin/sh\n", "/etc/group": "agent:x:1000:\n"} {
 		s.Files = append(s.Files, cell.File{Path: name, Content: []byte(text)})
 	}
@@ -175,7 +179,8 @@ func (c *Cell) Wait() (time.Duration, error) {
 		return took, r.Failed
 	}
 	if r.ExitCode != 0 {
-		return took, fmt.Errorf("the cell's program ended with %d", r.ExitCode)
+		log, _ := os.ReadFile(filepath.Join(c.rig.Dir, "cells", c.ID, "log")) // for the message only
+		return took, fmt.Errorf("the cell's program ended with %d: %s", r.ExitCode, strings.Trim(string(log), "\x00"))
 	}
 	return took, nil
 }
