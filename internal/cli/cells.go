@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/cli/terminal"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/handover"
@@ -163,10 +164,10 @@ func (a *App) attach(ctx context.Context, ref string, raw bool) error {
 		return err
 	}
 	defer func() { _ = ours.Close() }()
-	var b bundle
-	b.add(handover.RoleStdio, "", theirs)
-	ticket, err := handover.Offer(launch.HandoverSocket(d.places), b.roles, b.files)
-	b.close()
+	var b opened.Bundle
+	b.Add(handover.RoleStdio, "", theirs)
+	ticket, err := handover.Offer(launch.HandoverSocket(d.places), b.Roles, b.Files)
+	b.Close()
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/daemon/diffwire"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/launch"
@@ -34,15 +35,15 @@ func (a *App) diffCommand() *cobra.Command {
 // received is a difference with the layer that it was read from.
 type received struct {
 	snapshot.Difference
-	layer *layer.Client // nil where skepd left none
-	roots *bundle       // the granted roots, opened by us
+	layer *layer.Client  // nil where skepd left none
+	roots *opened.Bundle // the granted roots, opened by us
 }
 
 func (r *received) close() {
 	if r.layer != nil {
 		_ = r.layer.Close()
 	}
-	r.roots.close()
+	r.roots.Close()
 }
 
 func (a *App) diff(ctx context.Context, ref string, f diffFlags) error {
@@ -77,27 +78,27 @@ func (a *App) diff(ctx context.Context, ref string, f diffFlags) error {
 
 // offerRoots opens the writable grants of a cell with the user's own rights and
 // leaves them with skepd.
-func (a *App) offerRoots(ctx context.Context, d *daemon, ref string) (*skepv1.Cell, *bundle, string, error) {
+func (a *App) offerRoots(ctx context.Context, d *daemon, ref string) (*skepv1.Cell, *opened.Bundle, string, error) {
 	g, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: ref}))
 	if err != nil {
 		return nil, nil, "", err
 	}
-	b := &bundle{}
+	b := &opened.Bundle{}
 	for _, grant := range g.Msg.Grants {
 		if !grant.Writable {
 			continue
 		}
-		if err := b.openPath(grant.Path); err != nil {
-			b.close()
+		if err := b.Path(grant.Path); err != nil {
+			b.Close()
 			return nil, nil, "", err
 		}
 	}
-	if len(b.files) == 0 {
+	if len(b.Files) == 0 {
 		return g.Msg, b, "", nil
 	}
-	ticket, err := handover.Offer(launch.HandoverSocket(d.places), b.roles, b.files)
+	ticket, err := handover.Offer(launch.HandoverSocket(d.places), b.Roles, b.Files)
 	if err != nil {
-		b.close()
+		b.Close()
 		return nil, nil, "", err
 	}
 	return g.Msg, b, ticket, nil

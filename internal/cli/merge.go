@@ -112,16 +112,16 @@ func (a *App) apply(ctx context.Context, own string, r *received, active []strin
 			return !refused[r.FullPath(&snapshot.Entry{Grant: grant, Path: path})]
 		},
 	}
-	for i, f := range r.roots.files {
-		dir, err := os.Open(r.roots.roles[i].Path)
+	for i, f := range r.roots.Files {
+		dir, err := os.Open(r.roots.Roles[i].Path)
 		if err != nil {
-			return merge.Result{}, fmt.Errorf("open %s to write: %w", r.roots.roles[i].Path, err)
+			return merge.Result{}, fmt.Errorf("open %s to write: %w", r.roots.Roles[i].Path, err)
 		}
 		defer func() { _ = dir.Close() }()
 		if err := sameObject(dir, f); err != nil {
 			return merge.Result{}, err
 		}
-		request.Roots = append(request.Roots, merge.Root{Path: r.roots.roles[i].Path, Dir: dir})
+		request.Roots = append(request.Roots, merge.Root{Path: r.roots.Roles[i].Path, Dir: dir})
 	}
 	return merge.Apply(ctx, request)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/cli/terminal"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/place"
@@ -86,7 +87,7 @@ func (c *chosen) narrow(at profile.Place, file string) error {
 
 // plan looks at the host's files. The links that it read are handed over too.
 func (c *chosen) plan(p place.Places, programs string) (*pathplan.Plan, []string, error) {
-	host := &recorded{}
+	host := &opened.Host{}
 	own := append(p.Dirs(), filepath.Join(home(), ".local/state/skep"), filepath.Join(home(), ".config/skep"))
 	plan, faults := pathplan.Make(pathplan.Input{
 		Profile: c.profile, Homes: []string{home()}, Own: own, Programs: []string{programs},
@@ -94,7 +95,7 @@ func (c *chosen) plan(p place.Places, programs string) (*pathplan.Plan, []string
 	if faults != nil {
 		return nil, nil, faults
 	}
-	return plan, host.links, nil
+	return plan, host.Links, nil
 }
 
 // confirm asks once for each digest of a profile that the user named (L3).

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/cli/terminal"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/handover"
@@ -79,8 +80,8 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 	if err := a.recover(); err != nil {
 		return err
 	}
-	var b bundle
-	defer b.close()
+	var b opened.Bundle
+	defer b.Close()
 	if err := a.openFor(c, d, &b); err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 }
 
 // openFor opens the paths that the profile grants.
-func (a *App) openFor(c *chosen, d *daemon, b *bundle) error {
+func (a *App) openFor(c *chosen, d *daemon, b *opened.Bundle) error {
 	programs, err := launch.Programs()
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (a *App) openFor(c *chosen, d *daemon, b *bundle) error {
 	if c.found != "" && !a.quiet {
 		fmt.Fprintf(a.Err, "skep: %s narrows the rights of %s\n", escape.Line(c.found), profile.Default)
 	}
-	return b.openPlan(plan, links)
+	return b.Plan(plan, links)
 }
 
 // passedEnv takes from our environment what the profile lists by name.
@@ -134,7 +135,7 @@ type session struct {
 }
 
 // run starts the cell and stays with it.
-func (s *session) run(ctx context.Context, b *bundle) error {
+func (s *session) run(ctx context.Context, b *opened.Bundle) error {
 	var ours *os.File
 	if !s.flags.detach {
 		var theirs *os.File
@@ -143,20 +144,20 @@ func (s *session) run(ctx context.Context, b *bundle) error {
 			return err
 		}
 		defer func() { _ = ours.Close() }()
-		b.add(handover.RoleStdio, "", theirs)
+		b.Add(handover.RoleStdio, "", theirs)
 		if err := s.terminal(); err != nil {
 			return err
 		}
 	}
-	if len(b.files) > 0 {
-		ticket, err := handover.Offer(launch.HandoverSocket(s.daemon.places), b.roles, b.files)
+	if len(b.Files) > 0 {
+		ticket, err := handover.Offer(launch.HandoverSocket(s.daemon.places), b.Roles, b.Files)
 		if err != nil {
 			return err
 		}
 		s.request.Ticket = ticket
 	}
-	b.close() // the agent's end must not stay open here: its end is ours to see
-	b.files = nil
+	b.Close() // the agent's end must not stay open here: its end is ours to see
+	b.Files = nil
 	stream, err := s.daemon.Run(ctx, connect.NewRequest(s.request))
 	if err != nil {
 		return err
