@@ -181,16 +181,15 @@ static int gate_counter(struct cell *c, uint64_t *value)
     return 0;
 }
 
-/* gate_serve answers one message of the box; the kernel has acknowledged before we do. */
-void gate_serve(struct cell *c)
+/* gate_serve answers one message of the box; the kernel has acknowledged before we do. At last it tells, unasked and
+ * with id 0, a counter that nothing changes any more: the cell's processes are gone, and soon so are we (B17). */
+void gate_serve(struct cell *c, bool last)
 {
-    struct gate g;
-    ssize_t n = recv(c->box, &g, sizeof g, MSG_DONTWAIT | MSG_TRUNC);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+    struct gate g = {.op = GATE_COUNTER};
+    ssize_t n = last ? (ssize_t)sizeof g : recv(c->box, &g, sizeof g, MSG_DONTWAIT | MSG_TRUNC);
     if (n <= 0) {
-        close(c->box);
-        c->box = -1;
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            close(c->box), c->box = -1;
         return;
     }
     struct gate_ack ack = {.op = g.op, .id = g.id};
@@ -204,14 +203,5 @@ void gate_serve(struct cell *c)
         ack.error = -gate_change(c, &g);
     else
         ack.error = EINVAL;
-    (void)!send(c->box, &ack, sizeof ack, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-/* gate_last tells the box unasked, with id 0, a counter that nothing changes any more: the cell's processes are gone,
- * and soon so is whoever could be asked (B17). */
-void gate_last(struct cell *c)
-{
-    struct gate_ack ack = {.op = GATE_COUNTER};
-    ack.error = -gate_counter(c, &ack.value);
     (void)!send(c->box, &ack, sizeof ack, MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -386,7 +386,7 @@ static void start(struct cell *c)
             fail_as(EPIPE, "wait for the box of", "the cell");
         poll(p, 2, -1);
         if (p[0].revents)
-            gate_serve(c);
+            gate_serve(c, false);
         if (p[1].revents)
             built(c);
     }
@@ -400,7 +400,7 @@ static _Noreturn void finish(struct cell *c)
 {
     while (from_pid1(c))
         ;
-    gate_last(c);
+    gate_serve(c, true);
     const char *why = exit_code < 0 ? "PID 1 of the cell was killed" : "";
     failure_sink.fd = c->control;
     if (exit_code < 0 && !started) /* if it has said why itself, that came first and is believed */
@@ -459,7 +459,7 @@ void serve_cell(struct cell *c)
         else if (p[NOTIFY].revents)
             drop(&c->listener);
         if (p[GATE].revents)
-            gate_serve(c);
+            gate_serve(c, false);
         if (p[OUT].revents)
             from_agent(c, out, FRAME_STDOUT);
         if (p[ERR].revents && client.out_len == 0)

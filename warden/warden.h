@@ -193,8 +193,7 @@ void spec_vector(const struct cell *c, uint32_t offset, uint32_t count, char **i
 
 /* net.c */
 void net_build(struct cell *c);
-void gate_serve(struct cell *c);
-void gate_last(struct cell *c);
+void gate_serve(struct cell *c, bool last);
 
 /* mounts.c */
 void mounts_build(struct cell *c);

@@ -271,7 +271,7 @@ func (c *cellNet) serve() {
 	}
 }
 
-// leave is gate_last of warden/net.c, and the warden's end.
+// leave is the last gate_serve of warden/net.c, and the warden's end.
 func (c *cellNet) leave() {
 	c.t.Helper()
 	last := make([]byte, answerSize)
