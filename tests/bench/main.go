@@ -117,6 +117,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"start", measureStart},
+		{"cli", measureCLI},
 		{"crowd", measureCrowd},
 		{"memory", measureMemory},
 		{"network", measureNetwork},

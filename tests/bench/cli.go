@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// measureCLI compares `skep run` with a running daemon, as a person meets it: the
+// shipped profile, its limits, the answer after the end is recorded.
+func measureCLI(s *settings) ([]Row, error) {
+	work, err := workDir(s, "cli")
+	if err != nil {
+		return nil, err
+	}
+	skep := filepath.Join(s.bin, "skep")
+	if _, err := os.Stat(skep); err != nil {
+		return nil, fmt.Errorf("skep is not built: run make build")
+	}
+	places := []string{"--state", filepath.Join(s.dir, "state"), "--run", filepath.Join(s.dir, "run")}
+	daemon := exec.Command(skep, append(places, "up")...)
+	daemon.Stderr = os.Stderr
+	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := daemon.Start(); err != nil {
+		return nil, fmt.Errorf("start the daemon: %w", err)
+	}
+	defer func() {
+		_ = daemon.Process.Signal(syscall.SIGTERM)
+		_ = daemon.Wait()
+	}()
+	if err := awaitDaemon(skep, places); err != nil {
+		return nil, err
+	}
+	run := command(skep, append(append([]string(nil), places...), "run", "-q", "-y", "--", program)...)
+	run.name = "skep run"
+	took := run.turn
+	run.turn = func() (float64, error) {
+		// The spare box of the last turn starts beside its end, as for a person.
+		if err := os.Chdir(work); err != nil {
+			return 0, err
+		}
+		return took()
+	}
+	version := command(skep, "version")
+	wrap := command("bwrap", bubblewrap(work, program)...)
+	if err := alternate(s.rounds(60), run, wrap, version); err != nil {
+		return nil, err
+	}
+	rows := []Row{
+		against("start, CLI, skep run -- /bin/true", "ms", run, wrap, "<= 1.2", atMost(1.2)),
+		alone("start, CLI, skep version alone", "ms", version.median(), "", nil),
+	}
+	rows[0].Note = fmt.Sprintf("coding-agent profile, p90 %.1f ms", quantile(run.figures, 0.9))
+	return rows, nil
+}
+
+// awaitDaemon asks until the daemon answers.
+func awaitDaemon(skep string, places []string) error {
+	var err error
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if err = exec.Command(skep, append(append([]string(nil), places...), "ps")...).Run(); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("wait for the daemon: %w", err)
+}
