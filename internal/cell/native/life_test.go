@@ -283,3 +283,25 @@ func TestManyCellsLeaveNothing(t *testing.T) {
 		}
 	}
 }
+
+// What is granted below what is hidden is there, and the rest of it is not (L8b).
+func TestGrantBelowAHiddenDirectory(t *testing.T) {
+	c := celltest.New(t, "/bin/sh", "-c", `cd "$0"; cat hidden/open/f hidden/one && echo fine; ls hidden hidden/open; cat hidden/secret`)
+	c.Spec.Argv = append(c.Spec.Argv, c.Work)
+	hidden := filepath.Join(c.Work, "hidden")
+	if err := os.MkdirAll(filepath.Join(hidden, "open"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"open/f", "one", "secret"} {
+		if err := os.WriteFile(filepath.Join(hidden, name), []byte("content of "+name+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ReadOnly(filepath.Join(hidden, "open"))
+	c.ReadOnly(filepath.Join(hidden, "one"))
+	c.Spec.Narrow = []cell.Narrow{{Path: hidden, Kind: cell.Hidden}}
+	out, _ := c.Run()
+	if !strings.Contains(out, "content of open/f\ncontent of one\nfine") || strings.Contains(out, "content of secret") {
+		t.Errorf("%s", out)
+	}
+}

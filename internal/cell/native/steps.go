@@ -3,6 +3,7 @@ package native
 import (
 	"os"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 
@@ -10,6 +11,9 @@ import (
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/proto"
 )
+
+// hiddenSize is room for mount points and nothing else, in bytes.
+const hiddenSize = 64 << 10
 
 // tree collects the steps of a cell and the descriptors that they name.
 type tree struct {
@@ -34,12 +38,7 @@ func request(spec *cell.Spec) (*proto.Build, []*os.File) {
 	// From the outside in: a mount below another one must come after it.
 	sort.SliceStable(grants, func(i, j int) bool { return grants[i].Path < grants[j].Path })
 	skeleton(&t, spec, files, grants)
-	for _, g := range grants {
-		grant(&t, g)
-	}
-	for _, n := range spec.Narrow {
-		narrow(&t, n)
-	}
+	granted(&t, grants, spec.Narrow)
 	proc(&t, files)
 	b := &proto.Build{
 		Cell: spec.ID, Hostname: spec.Hostname, Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir,
@@ -171,13 +170,46 @@ func ofTheSystem(g cell.Grant) bool {
 	return err == nil && st.Uid == 0 && st.Mode&writableByOthers == 0
 }
 
+// granted mounts the grants and what narrows them, each after all that is above
+// it: a narrower rule holds under a wider one, whichever of the two gives more.
+func granted(t *tree, grants []cell.Grant, narrows []cell.Narrow) {
+	below := func(i int, n cell.Narrow) bool { return n.Path >= grants[i].Path }
+	done := 0
+	for _, n := range slices.SortedStableFunc(slices.Values(narrows), func(a, b cell.Narrow) int { return strings.Compare(a.Path, b.Path) }) {
+		for done < len(grants) && below(done, n) {
+			grant(t, grants[done])
+			done++
+		}
+		narrow(t, n, grants[done:])
+	}
+	for _, g := range grants[done:] {
+		grant(t, g)
+	}
+}
+
 // narrow enforces a rule below a grant by a mount. What is not there needs none.
-func narrow(t *tree, n cell.Narrow) {
+// A hidden directory under which something is granted is an empty one with that
+// mount point.
+func narrow(t *tree, n cell.Narrow, later []cell.Grant) {
 	switch n.Kind {
 	case cell.ReadOnly:
 		t.add(proto.Step{Op: proto.OpSelf, Path: n.Path, ReadOnly: true, Optional: true})
 	case cell.Hidden:
-		t.add(proto.Step{Op: proto.OpHide, Path: n.Path})
+		if !slices.ContainsFunc(later, func(g cell.Grant) bool { return strings.HasPrefix(g.Path, n.Path+"/") }) {
+			t.add(proto.Step{Op: proto.OpHide, Path: n.Path})
+			return
+		}
+		t.add(proto.Step{Op: proto.OpTmpfs, Path: n.Path, Mode: 0o555, Size: hiddenSize})
+		for _, g := range later {
+			if !strings.HasPrefix(g.Path, n.Path+"/") || underAny(g.Path, later) {
+				continue
+			}
+			if g.Dir {
+				t.add(proto.Step{Op: proto.OpDir, Path: g.Path, Mode: 0o555})
+			} else {
+				t.add(proto.Step{Op: proto.OpFile, Path: g.Path, Mode: 0o444})
+			}
+		}
 	case cell.MountPoint:
 		t.add(proto.Step{Op: proto.OpSelf, Path: n.Path, Optional: true})
 	}
