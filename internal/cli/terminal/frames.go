@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 )
 
 // The frames' types: client to warden are 0, 3, 4 and 5.
@@ -59,13 +60,15 @@ func (f *frames) resize(rows, columns uint16) error {
 	return f.send(frameResize, size[:])
 }
 
-// receive hands each frame on until the warden closes the connection.
+// receive hands each frame on until the warden closes the connection. One that
+// closes while a frame of ours is still unread resets it (unix(7)): an end like any,
+// since what it sent before comes first.
 func receive(r io.Reader, stdout, stderr io.Writer) error {
 	buf := make([]byte, MaxFrame)
 	var head [5]byte
 	for {
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			if errors.Is(err, io.EOF) {
+		if n, err := io.ReadFull(r, head[:]); err != nil {
+			if n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
 				return nil
 			}
 			return fmt.Errorf("read from the cell: %w", err)

@@ -152,6 +152,24 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// TestUnreadInputIsNoFault: an agent that ends before its input was read ends like any other.
+func TestUnreadInputIsNoFault(t *testing.T) {
+	ours, warden, err := sys.StreamPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ours.Close() }()
+	if err := (&frames{w: ours}).send(frameEOF, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(warden, "\x01\x03\x00\x00\x00out")
+	_ = warden.Close()
+	var out bytes.Buffer
+	if err := receive(ours, &out, io.Discard); err != nil || out.String() != "out" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+}
+
 func TestHostileFramesEndTheSession(t *testing.T) {
 	for name, in := range map[string]string{
 		"too long":     "\x01\xff\xff\xff\x7f",
