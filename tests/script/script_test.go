@@ -15,6 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/testlab"
+	"skep.dev/skep/tests/journey"
 )
 
 func TestJourneys(t *testing.T) {
@@ -27,27 +29,54 @@ func TestJourneys(t *testing.T) {
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(root, "bin")
-	if reason := install(bin); reason != "" {
+	bin, agent := filepath.Join(root, "bin"), filepath.Join(root, "agent")
+	if reason := install(filepath.Dir(testlab.Built(t, "skep")), bin); reason != "" {
 		t.Skip(reason)
+	}
+	noAgent := buildAgent(agent)
+	if noAgent != nil {
+		t.Logf("without the agent of examples/agent: %v", noAgent)
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:         "testdata",
 		WorkdirRoot: root,
-		Setup:       func(e *testscript.Env) error { return setup(e, bin) },
-		Cmds:        map[string]func(*testscript.TestScript, bool, []string){"status": status, "hash": hash},
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("AGENT", filepath.Join(agent, "agent"))
+			return setup(e, bin)
+		},
+		Condition: func(what string) (bool, error) {
+			if what != "agent" {
+				return false, fmt.Errorf("no condition %q", what)
+			}
+			return noAgent == nil, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "hash": hash, "alone": alone},
 	})
 }
 
+// buildAgent builds the agent of examples/agent, which is no program of Skep.
+func buildAgent(dir string) error {
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "skep.dev/skep/examples/agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	out, err := build.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build it: %w: %s", err, out)
+	}
+	return nil
+}
+
 // install copies the programs to where every user may execute them.
-func install(bin string) (reason string) {
+func install(built, bin string) (reason string) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err.Error()
 	}
 	for _, name := range []string{"skep", "skepd", "skep-worker", "skep-warden", "skep-box", "skep-model"} {
-		from, err := os.Open(filepath.Join("../../bin", name))
+		from, err := os.Open(filepath.Join(built, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return "bin/ has no " + name + ": make build"
+			return built + " has no " + name + ": make build"
 		}
 		if err != nil {
 			return err.Error()
@@ -140,4 +169,19 @@ func hash(ts *testscript.TestScript, neg bool, args []string) {
 	h, err := hashOf(ts.ReadFile("stdout"))
 	ts.Check(err)
 	ts.Setenv("HASH", h)
+}
+
+// alone gives what follows places where no daemon runs yet: the next command starts one.
+func alone(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: alone")
+	}
+	dir, err := os.MkdirTemp("", "skep-alone")
+	ts.Check(err)
+	ts.Check(os.Chmod(dir, 0o755))
+	ts.Defer(func() {
+		ts.Check(errors.Join(journey.EndDaemon(dir), os.RemoveAll(dir)))
+	})
+	ts.Setenv("SKEP_STATE", filepath.Join(dir, "state"))
+	ts.Setenv("SKEP_RUN", filepath.Join(dir, "run"))
 }
