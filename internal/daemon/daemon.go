@@ -71,10 +71,10 @@ type Daemon struct {
 	ctx  context.Context // ends with the daemon, not with a request
 	stop context.CancelFunc
 
-	mu      sync.Mutex
-	live    map[string]*life
-	work    sync.WaitGroup
-	retired bool // no worker is left
+	mu     sync.Mutex
+	live   map[string]*life
+	work   sync.WaitGroup
+	ending bool // no cell is declared any more
 }
 
 // Open takes the state directory for this daemon, and ends and records what an
@@ -161,13 +161,13 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.unlisten(fds, "fd.sock")
+	defer func() { _ = fds.Close() }()
 	// Last, since whoever finds this one may use the other.
 	api, err := d.listen("api.sock", sys.Stream)
 	if err != nil {
 		return err
 	}
-	defer d.unlisten(api, "api.sock")
+	defer func() { _ = api.Close() }()
 	l, err := net.FileListener(api)
 	if err != nil {
 		return fmt.Errorf("serve the API: %w", err)
@@ -180,12 +180,21 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	go func() { failed <- d.desk.Serve(fds) }()
 	go func() { failed <- server.Serve(&peer.Listener{Listener: l, Owners: d.Owners, Log: d.Log}) }()
 	d.Log.Info("skepd serves", "run", d.Run, "state", d.State)
+	why := cells.Cause{Word: "stop", Detail: "skepd was stopped"}
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
 	case <-d.ctx.Done():
+	case <-gone(d.Driver):
+		// Root alone can start another one, and has no part in a skepd that runs.
+		why = cells.Cause{Word: "failed", Detail: "skep-worker died, and skepd ends with it"}
+		d.Log.Error("the worker is gone: skepd ends its cells, then itself")
 	}
-	d.endAll()
+	// From here on a caller finds no skepd, and starts one that waits for our lock.
+	// Without the lock, what stands at these paths could be that one's.
+	d.unlisten("api.sock")
+	d.endAll(why)
+	d.unlisten("fd.sock")
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	_ = server.Shutdown(bye)
@@ -201,9 +210,14 @@ func (d *Daemon) listen(name string, kind sys.UnixKind) (*os.File, error) {
 	return sys.ListenUnix(path, kind)
 }
 
-func (d *Daemon) unlisten(f *os.File, name string) {
-	_ = os.Remove(filepath.Join(d.Run, name))
-	_ = f.Close()
+func (d *Daemon) unlisten(name string) { _ = os.Remove(filepath.Join(d.Run, name)) }
+
+// gone is closed when the driver can start nothing any more.
+func gone(d cell.Driver) <-chan struct{} {
+	if m, ok := d.(cell.Mortal); ok {
+		return m.Gone()
+	}
+	return nil
 }
 
 // Close gives everything back. Cells must have ended.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +27,8 @@ import (
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
 )
@@ -367,17 +371,29 @@ func TestBoxThatCannotServeStartsNoAgent(t *testing.T) {
 	}
 }
 
-func TestWithoutWorkerTheDaemonRetires(t *testing.T) {
+func TestWithoutWorkerTheDaemonEnds(t *testing.T) {
 	l := newLab(t).start()
-	q := l.request("", "/bin/true")
-	l.driver.Break()
-	if c, err := l.run(q); err != nil || c.State != skepv1.CellState_CELL_STATE_FAILED {
-		t.Errorf("got %v, %v", c, err)
+	stream, err := l.client().Run(context.Background(), connect.NewRequest(l.request("", "/bin/sleep", "600")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var last *skepv1.Cell
+	for stream.Receive() {
+		if last = stream.Msg().Cell; last.GetState() == skepv1.CellState_CELL_STATE_RUNNING {
+			l.driver.Break()
+		}
+	}
+	if last.GetState() != skepv1.CellState_CELL_STATE_STOPPED || last.ExitCode != exitFailed || !strings.Contains(last.Cause, "skep-worker died") {
+		t.Errorf("the cell: %v", last)
 	}
 	if err := <-l.ended; err != nil {
 		t.Error(err)
 	}
 	l.ended <- nil
+	if _, err := os.Stat(filepath.Join(l.daemon.Run, "api.sock")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a caller would still find it: %v", err)
+	}
 }
 
 func TestUnknownFieldIsAnErrorWithItsName(t *testing.T) {
@@ -505,31 +521,53 @@ func TestCellsOfADeadDaemonAreEndedAndRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What a kill -9 would leave now: it runs, by its record and by the ledger.
+	crashed := l.config
+	crashed.State += "-crashed"
+	if out, err := exec.Command("cp", "-a", l.config.State, crashed.State).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	l.stop()
 	stream.Close()
 	<-l.ended
 	l.ended <- nil
-	// What a kill -9 would have left: the record says that it runs, its socket is there.
+	// And between the two records of its end: the ledger has it, the record does not.
 	if err := os.WriteFile(filepath.Join(l.config.State, "cells", id, "cell.json"), record, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lost := filepath.Join(l.config.State, "cells", strings.Repeat("a", 26))
-	left := filepath.Join(l.config.Run, "cells", id)
+	for cause, config := range map[string]Config{"daemon-died": crashed, "stop": l.config} {
+		t.Run(cause, func(t *testing.T) { reconciled(t, l, config, id, cause) })
+	}
+}
+
+// reconciled starts a daemon on what another left, which is one cell.
+func reconciled(t *testing.T, l *lab, config Config, id, cause string) {
+	lost := filepath.Join(config.State, "cells", strings.Repeat("a", 26))
+	left := filepath.Join(config.Run, "cells", id)
 	for _, dir := range []string{lost, left} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var asked []string
-	l.config.Orphan = func(_ context.Context, socket string) (bool, error) {
+	config.Orphan = func(_ context.Context, socket string) (bool, error) {
 		asked = append(asked, socket)
 		return true, nil
 	}
-	again := &lab{t: t, config: l.config, driver: l.driver, clock: l.clock, work: l.work}
+	again := &lab{t: t, config: config, driver: l.driver, clock: l.clock, work: l.work}
 	again.start()
 	c, err := again.client().Get(context.Background(), connect.NewRequest(&skepv1.GetRequest{Cell: id}))
-	if err != nil || c.Msg.State != skepv1.CellState_CELL_STATE_STOPPED || c.Msg.Cause != "daemon-died" {
+	if err != nil || c.Msg.State != skepv1.CellState_CELL_STATE_STOPPED || c.Msg.Cause != cause {
 		t.Errorf("got %v, %v", c, err)
+	}
+	ends := 0
+	for _, err := range ledger.Read(filepath.Join(config.State, "ledger"), ledger.Filter{Cell: id, Kinds: []kind.Kind{kind.KindCellStopped}}) {
+		if ends++; err != nil {
+			t.Error(err)
+		}
+	}
+	if ends != 1 {
+		t.Errorf("the ledger has %d ends", ends)
 	}
 	if !slices.Equal(asked, []string{filepath.Join(left, "w")}) {
 		t.Errorf("asked wardens %v", asked)

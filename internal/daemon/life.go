@@ -74,6 +74,16 @@ func (l *life) end(c cells.Cause) {
 	}
 }
 
+// reason is why the cell was ended, or else what became of it by itself.
+func (l *life) reason(otherwise cells.Cause) cells.Cause {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause.Word != "" {
+		return l.cause
+	}
+	return otherwise
+}
+
 // ask signals the agent, and ends the cell if it has not ended after grace.
 func (l *life) ask(grace time.Duration, c cells.Cause) {
 	l.mu.Lock()
@@ -199,6 +209,11 @@ func (l *life) finish(result cell.Result) {
 	sys.CloseAll(l.held)
 	code, cause := judge(l.profile, result, cause)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
+	if result.Left == nil {
+		l.d.removeRun(l.id)
+	} else {
+		l.d.Log.Warn("something of a cell is left until the next start", "cell", l.id, "err", result.Left)
+	}
 	l.conclude()
 }
 
@@ -209,6 +224,8 @@ func judge(p *profile.Profile, result cell.Result, cause cells.Cause) (int, cell
 	switch {
 	case cause.Word == "budget":
 		code = exitBudget
+	case cause.Word == "failed":
+		code = exitFailed
 	case cause.Word != "":
 	case result.Usage.OOMKills > 0 && code == 128+int(syscall.SIGKILL) && bounded:
 		code = exitBudget
@@ -256,13 +273,31 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 	if err != nil {
 		d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
 	}
+	d.keepEnd(id, now, code, cause, state)
+}
+
+// keepEnd is the second half of settle.
+func (d *Daemon) keepEnd(id string, now time.Time, code int, cause cells.Cause, state cells.State) {
 	changed := d.countChanged(id)
-	_, err = d.cells.Change(id, func(r *cells.Record) {
+	_, err := d.cells.Change(id, func(r *cells.Record) {
 		r.State, r.Stopped, r.ExitCode, r.Cause = state, now, code, cause
 		r.FilesChanged = changed
 	})
 	if err != nil {
 		d.Log.Error("the end of a cell was not kept", "cell", id, "err", err)
+	}
+}
+
+// clear removes what the host keeps for a cell whose processes are gone, and then
+// its run directory: while that stands, something may be left.
+func (d *Daemon) clear(id string) {
+	if s, ok := d.Driver.(cell.Sweeper); ok {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), 5*time.Second)
+		defer cancel()
+		if err := s.Sweep(ctx, id); err != nil {
+			d.Log.Warn("something of a cell is left until the next start", "cell", id, "err", err)
+			return
+		}
 	}
 	d.removeRun(id)
 }
@@ -271,25 +306,22 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 func (d *Daemon) forget(l *life) {
 	d.mu.Lock()
 	delete(d.live, l.id)
-	last := d.retired && len(d.live) == 0
 	d.mu.Unlock()
-	if last {
-		d.stop()
-	}
 	d.idle.Touch(0)
 	d.work.Done()
 }
 
 // endAll ends every cell because the daemon ends.
-func (d *Daemon) endAll() {
+func (d *Daemon) endAll(why cells.Cause) {
 	d.mu.Lock()
+	d.ending = true
 	all := make([]*life, 0, len(d.live))
 	for _, l := range d.live {
 		all = append(all, l)
 	}
 	d.mu.Unlock()
 	for _, l := range all {
-		l.end(cells.Cause{Word: "stop", Detail: "skepd was stopped"})
+		l.end(why)
 	}
 	d.work.Wait()
 }

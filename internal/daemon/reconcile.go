@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/ledger/kind"
 )
 
 // reconcile ends and records every cell that an earlier daemon left, and removes
@@ -44,6 +47,11 @@ func (d *Daemon) endOrphan(ctx context.Context, r cells.Record) error {
 	if err != nil {
 		return fmt.Errorf("end cell %s, which an earlier skepd left: %w", r.ID, err)
 	}
+	defer d.clear(r.ID)
+	if end, at, ok := d.recordedEnd(r.ID); ok {
+		d.keepEnd(r.ID, at, int(end.Exit), causeOf(end), cells.Stopped)
+		return d.ledger.EndCell(r.ID)
+	}
 	cause := cells.Cause{Word: "daemon-died", Detail: "skepd ended before the cell; the cell had ended by itself"}
 	if was {
 		cause.Detail = "skepd ended before the cell, which was ended at the next start"
@@ -61,8 +69,34 @@ func (d *Daemon) endOrphan(ctx context.Context, r cells.Record) error {
 	return nil
 }
 
+// recordedEnd is the end of a cell that was recorded just before a crash.
+func (d *Daemon) recordedEnd(id string) (*kind.CellStopped, time.Time, bool) {
+	f := ledger.Filter{Cell: id, Kinds: []kind.Kind{kind.KindCellStopped}}
+	for e, err := range ledger.Read(filepath.Join(d.State, "ledger"), f) {
+		if err != nil {
+			d.Log.Error("look for the end of a cell in the ledger", "cell", id, "err", err)
+			return nil, time.Time{}, false
+		}
+		body, err := e.Decode()
+		if end, ok := body.(*kind.CellStopped); ok && err == nil {
+			return end, e.Time, true
+		}
+	}
+	return nil, time.Time{}, false
+}
+
+// causeOf is the record's cause by the ledger's entry: the other way round than settle.
+func causeOf(end *kind.CellStopped) cells.Cause {
+	c := cells.Cause{Word: end.Cause, Detail: string(end.Detail)}
+	if c.Word == "operator" {
+		c.Word = "stop"
+	}
+	c.Budget, _, _ = strings.Cut(end.Limit, ": ")
+	return c
+}
+
 // sweepRun ends cells that have a socket and no record, which can only be when the
-// state directory was replaced, and removes what they left.
+// state directory was replaced, and removes what they and ended ones left.
 func (d *Daemon) sweepRun(ctx context.Context) error {
 	dir := filepath.Join(d.Run, "cells")
 	entries, err := os.ReadDir(dir)
@@ -79,7 +113,7 @@ func (d *Daemon) sweepRun(ctx context.Context) error {
 		if _, err := d.Orphan(ctx, filepath.Join(dir, e.Name(), "w")); err != nil {
 			return fmt.Errorf("end cell %s, which has no record: %w", e.Name(), err)
 		}
-		d.removeRun(e.Name())
+		d.clear(e.Name())
 	}
 	return nil
 }

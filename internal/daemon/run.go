@@ -49,11 +49,11 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	}
 	// From here on the cell's life does not hang on the caller's.
 	if err := d.build(l, a); err != nil {
-		d.settle(l.id, begin, exitFailed, cells.Cause{Word: "failed", Detail: err.Error()}, cells.Failed)
+		d.settle(l.id, begin, exitFailed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
+		d.clear(l.id)
 		sys.CloseAll(l.held)
 		d.removeLayer(l.id)
 		l.conclude()
-		d.retireWithoutWorker()
 		return d.tellOnce(l.id, out)
 	}
 	if a.request.ConfirmedHow != "shipped" { // the shipped profile asks for a model that nobody may have set up
@@ -62,24 +62,6 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 		}
 	}
 	return d.report(ctx, l, out)
-}
-
-// retireWithoutWorker ends a daemon that can build nothing any more, with its last
-// cell: the next skep starts another, with a worker.
-func (d *Daemon) retireWithoutWorker() {
-	ctx, cancel := context.WithTimeout(d.ctx, 5*time.Second)
-	defer cancel()
-	if _, err := d.Driver.Features(ctx); err == nil {
-		return
-	}
-	d.Log.Error("the worker is gone; skepd ends with its last cell")
-	d.mu.Lock()
-	d.retired = true
-	alone := len(d.live) == 0
-	d.mu.Unlock()
-	if alone {
-		d.stop()
-	}
 }
 
 // notices are what a person should know before the agent's first byte.
@@ -101,7 +83,7 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	}
 	l := &life{d: d, id: id, begin: now, profile: a.profile, changed: make(chan struct{})}
 	d.mu.Lock()
-	if d.ctx.Err() != nil {
+	if d.ending || d.ctx.Err() != nil {
 		d.mu.Unlock()
 		return nil, errors.New("skepd is ending: try again")
 	}

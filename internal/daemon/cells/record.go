@@ -105,6 +105,9 @@ const version = 1
 
 const fileName = "cell.json"
 
+// unfinished marks a record that is being written.
+const unfinished = ".new"
+
 func read(dir string) (*Record, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, fileName))
 	if err != nil {
@@ -129,14 +132,14 @@ func write(dir string, r *Record) (err error) {
 		return fmt.Errorf("encode record of cell %s: %w", r.ID, err)
 	}
 	path := filepath.Join(dir, fileName)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("write record of cell %s: %w", r.ID, err)
 	}
 	_, err = f.Write(append(raw, '\n'))
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = os.Rename(path+unfinished, path)
 	}
 	if err == nil {
 		err = syncDir(dir)

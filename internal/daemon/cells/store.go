@@ -41,6 +41,10 @@ func Open(dir string) (s *Store, rests []string, err error) {
 		if !e.IsDir() || !ValidID(e.Name()) {
 			continue
 		}
+		// The rest of a write that a crash cut off.
+		if err := os.Remove(filepath.Join(dir, e.Name(), fileName+unfinished)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, fmt.Errorf("open cells: %w", err)
+		}
 		r, err := read(filepath.Join(dir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
 			rests = append(rests, e.Name())

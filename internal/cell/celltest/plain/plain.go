@@ -37,10 +37,14 @@ type Driver struct {
 	mu      sync.Mutex
 	started []*cell.Spec
 	boxes   []*plainProcess
+	broken  chan struct{} // nil before it is asked for
 	gone    bool
 }
 
-var _ cell.Driver = (*Driver)(nil)
+var (
+	_ cell.Driver = (*Driver)(nil)
+	_ cell.Mortal = (*Driver)(nil)
+)
 
 // Started are the specs of all cells so far.
 func (p *Driver) Started() []*cell.Spec {
@@ -63,6 +67,20 @@ func (p *Driver) Break() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true
+	if p.broken != nil {
+		close(p.broken)
+	}
+}
+
+// Gone implements cell.Mortal. It is asked for once, before Break.
+func (p *Driver) Gone() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = make(chan struct{})
+	if p.gone {
+		close(p.broken)
+	}
+	return p.broken
 }
 
 func (p *Driver) alive() error {
