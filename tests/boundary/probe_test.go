@@ -22,7 +22,7 @@ const probeArgument = "probe"
 
 // attempt is one thing that the program in the cell does.
 type attempt struct {
-	How string // tcp, udp, unix, tls, http, burst, bulk, or a key of kernel
+	How string // tcp, udp, unix, tls, http, dns, burst, bulk ..., or a key of kernel
 	At  string // address or name with port, or path
 	Say string // tcp, udp: what is sent, which comes back; tls: the server name; http: the Hosts, one for each request
 	N   int    // burst: how many connects; bulk: how many bytes each way
@@ -69,6 +69,10 @@ func (a attempt) make() (string, error) {
 		return a.tls()
 	case "http":
 		return a.http()
+	case "dns":
+		return a.ask("udp")
+	case "dns over tcp":
+		return a.ask("tcp")
 	case "burst":
 		return a.burst()
 	case "bulk":
