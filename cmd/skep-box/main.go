@@ -6,13 +6,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/box"
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/model"
+	"skep.dev/skep/internal/h2"
 )
 
 func main() {
@@ -28,7 +28,7 @@ func run() error {
 		return err
 	}
 	config.Internet = &internet.Dest{}
-	config.Gateway = func(h http.RoundTripper) boundary.Dest { return model.Dest{Gateway: h} }
+	config.Gateway = func(h *h2.Conn) boundary.Dest { return model.Dest{Gateway: h} }
 	config.Confine = box.Confine
 	return box.Run(context.Background(), config)
 }

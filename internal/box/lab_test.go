@@ -21,6 +21,7 @@ import (
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/model"
+	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -181,7 +182,7 @@ func start(t *testing.T, a *skepv1.Assignment, gateway http.Handler) *lab {
 	t.Helper()
 	return startAs(t, a, gateway, func(ctx context.Context, c Config) error {
 		c.Internet = &internet.Dest{}
-		c.Gateway = func(h http.RoundTripper) boundary.Dest { return model.Dest{Gateway: h} }
+		c.Gateway = func(h *h2.Conn) boundary.Dest { return model.Dest{Gateway: h} }
 		return Run(ctx, c)
 	})
 }

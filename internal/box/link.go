@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strconv"
 	"time"
 
-	"skep.dev/skep/internal/box/h2"
+	"skep.dev/skep/internal/h2"
 )
 
 const (
@@ -24,27 +23,14 @@ const (
 	lastFlag = 2 // of the message that ends a stream (connectrpc.com/docs/protocol)
 )
 
-// over speaks HTTP/2 with prior knowledge on a descriptor, for the model gateway's
-// proxy. It owns f.
-func over(ctx context.Context, f *os.File) (*http.ClientConn, error) {
+// over speaks HTTP/2 with prior knowledge on a descriptor. It owns f.
+func over(f *os.File) (*h2.Conn, error) {
 	c, err := net.FileConn(f)
 	_ = f.Close()
 	if err != nil {
 		return nil, fmt.Errorf("use descriptor %s: %w", f.Name(), err)
 	}
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	t := &http.Transport{
-		Protocols: &protocols, DisableCompression: true,
-		// The connection is there already; nothing is ever dialed.
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil },
-	}
-	h, err := t.NewClientConn(ctx, "http", "descriptor:80")
-	if err != nil {
-		_ = c.Close()
-		return nil, fmt.Errorf("speak HTTP/2 on %s: %w", f.Name(), err)
-	}
-	return h, nil
+	return h2.New(c)
 }
 
 // link is the daemon's end as the box sees it: the box service, by the Connect
@@ -52,20 +38,6 @@ func over(ctx context.Context, f *os.File) (*http.ClientConn, error) {
 type link struct {
 	daemon *h2.Conn
 	events *h2.Stream
-}
-
-// linked begins to speak on the daemon's descriptor, which it owns.
-func linked(f *os.File) (*link, error) {
-	c, err := net.FileConn(f)
-	_ = f.Close()
-	if err != nil {
-		return nil, fmt.Errorf("use descriptor %s: %w", f.Name(), err)
-	}
-	daemon, err := h2.New(c)
-	if err != nil {
-		return nil, err
-	}
-	return &link{daemon: daemon}, nil
 }
 
 // watch opens the stream whose first message is the assignment. It blocks until

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"os"
 	"runtime/debug"
@@ -15,6 +14,7 @@ import (
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/route"
@@ -33,8 +33,8 @@ type Config struct {
 	Model  *os.File // stream socket: HTTP/2 to skep-model; nil without one
 
 	Internet Internet
-	Gateway  func(http.RoundTripper) boundary.Dest // makes the destination behind Model
-	Confine  func() error                          // Confine; tests of one process have none
+	Gateway  func(*h2.Conn) boundary.Dest // makes the destination behind Model
+	Confine  func() error                 // Confine; tests of one process have none
 }
 
 // endWithin bounds the end of a cell, so that the daemon need not kill the box (B150).
@@ -55,11 +55,12 @@ func Run(ctx context.Context, c Config) error {
 	if err := warm(ctx); err != nil {
 		return err
 	}
-	link, err := linked(c.Daemon)
+	daemon, err := over(c.Daemon)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = link.daemon.Close() }()
+	defer func() { _ = daemon.Close() }()
+	link := &link{daemon: daemon}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	assignment, err := link.watch(ctx)
@@ -118,7 +119,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 		return nil, err
 	}
 	if c.Model != nil && a.policy.Model {
-		gateway, err := over(ctx, c.Model)
+		gateway, err := over(c.Model)
 		if err != nil {
 			s.close()
 			return nil, err

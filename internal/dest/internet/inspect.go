@@ -257,18 +257,7 @@ func (r *relay) refuseHTTP(why flow.Reason, first bool) {
 		<-r.downDone
 		stop.Stop()
 	}
-	r.linger(Answer(why))
-}
-
-// Answer is a refusal inside HTTP: both fields of B60 and the sentence as body.
-// It is empty for a reason that is only recorded.
-func Answer(why flow.Reason) string {
-	if why.Status() == 0 {
-		return ""
-	}
-	body := why.Sentence() + "\n"
-	return fmt.Sprintf("HTTP/1.1 %d %s\r\nBoundary-Reason: %s\r\nProxy-Status: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		why.Status(), strings.ReplaceAll(why.Token(), "-", " "), why.Sentence(), why.ProxyStatus(""), len(body), body)
+	r.linger(route.Answer(why))
 }
 
 // answer ends the server's side and gives the agent one last message.

@@ -12,35 +12,43 @@
 package model
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net"
-	"net/http"
-	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/route"
 )
 
-// Dest is the gateway behind one HTTP connection that the box was given.
+const (
+	lingerTime  = time.Second // for an answer of ours to arrive
+	lingerBytes = 64 << 10
+)
+
+// Dest is the gateway behind one connection that the box was given.
 type Dest struct {
-	Gateway http.RoundTripper
+	Gateway *h2.Conn
 }
 
-var errNoPermit = errors.New("open without a valid permit")
+var (
+	errNoPermit = errors.New("open without a valid permit")
+	errLast     = errors.New("the last request of a connection")
+)
 
 // Open refuses a permit that is not for the gateway's name; there is nothing to
 // dial.
 func (d Dest) Open(_ context.Context, p boundary.Permit) (boundary.Upstream, error) {
-	if q := p.Request(); !p.Valid() || q.Name != name.Model || q.Port != 80 {
+	if q := p.Request(); !p.Valid() || q.Name != name.Model || q.Port != 80 || d.Gateway == nil {
 		return nil, &boundary.Failure{Reason: flow.PolicyUnavailable, Err: errNoPermit}
 	}
 	return &session{gateway: d.Gateway, request: p.Request()}, nil
@@ -50,21 +58,23 @@ func (d Dest) Open(_ context.Context, p boundary.Permit) (boundary.Upstream, err
 func methods(path string) []string {
 	switch path {
 	case "/v1/models":
-		return []string{http.MethodGet, http.MethodHead}
+		return []string{"GET", "HEAD"}
 	case "/v1/chat/completions":
-		return []string{http.MethodPost}
+		return []string{"POST"}
 	}
 	return nil
 }
 
 // session is one connection of the agent.
 type session struct {
-	gateway http.RoundTripper
+	gateway *h2.Conn
 	request flow.Request
+	agent   net.Conn
+	in      *bufio.Reader
 
+	inBody   atomic.Bool // each piece moves the agent's deadline on: slow is not idle
 	up, down atomic.Uint64
-	mu       sync.Mutex
-	why      flow.Reason // of the first refusal
+	why      flow.Reason // of the refusal that ended it
 }
 
 // Address is invalid: nothing was dialed.
@@ -75,144 +85,180 @@ func (s *session) Dropped() int { return 0 }
 
 // Carry serves HTTP/1.x until the agent or ctx ends the connection.
 func (s *session) Carry(ctx context.Context, agent net.Conn) boundary.End {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	server := &http.Server{
-		Handler: s, Protocols: &protocols, ErrorLog: log.New(io.Discard, "", 0), MaxHeaderBytes: route.MaxInnerHead,
-		ReadHeaderTimeout: boundary.FirstBytesTime, IdleTimeout: boundary.IdleTCP,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	one := newSingle(&counted{Conn: agent, s: s})
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	s.agent = agent
+	s.in = bufio.NewReaderSize(fromAgent{s}, 16<<10)
+	stop := context.AfterFunc(ctx, func() { _ = agent.Close() })
 	defer stop()
-	_ = server.Serve(one)
-	_ = server.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	for s.next(ctx) == nil {
+	}
+	_ = agent.Close()
 	return boundary.End{Up: s.up.Load(), Down: s.down.Load(), Reason: s.why, Inner: flow.Inner{Protocol: flow.HTTP}}
 }
 
-// ServeHTTP checks one request and passes it on.
-func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if why := judge(r); why != flow.None {
-		s.refuse(w, why, "")
-		return
+// next serves one request. An error means that there is no other.
+func (s *session) next(ctx context.Context) error {
+	s.inBody.Store(false)
+	_ = s.agent.SetReadDeadline(time.Now().Add(boundary.IdleTCP))
+	if _, err := s.in.Peek(1); err != nil {
+		return err
 	}
-	proxy := &httputil.ReverseProxy{
-		Transport: s.gateway, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
-		Rewrite: s.rewrite,
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, _ error) {
-			if r.Context().Err() == nil {
-				s.refuse(w, flow.NoProvider, "")
-			}
-		},
+	_ = s.agent.SetReadDeadline(time.Now().Add(boundary.FirstBytesTime))
+	h, err := route.ReadHead(s.in, 80, false)
+	var fault *route.HeadError
+	switch {
+	case errors.As(err, &fault):
+		return s.refuse(fault.Reason)
+	case err != nil:
+		return err
 	}
-	proxy.ServeHTTP(w, r)
+	r := parse(h)
+	if why := judge(h, r); why != flow.None {
+		return s.refuse(why)
+	}
+	s.inBody.Store(true)
+	_ = s.agent.SetReadDeadline(time.Now().Add(boundary.IdleTCP))
+	return s.pass(ctx, h, r)
 }
 
 // judge compares name, path and method as bytes (B71, B76).
-func judge(r *http.Request) flow.Reason {
-	host := strings.TrimSuffix(r.Host, ":80")
-	if normal, err := name.Host(host); err != nil || normal != name.Model {
+func judge(h route.Head, r request) flow.Reason {
+	if h.Inner.Name != name.Model {
 		return flow.HTTPHostMismatch
 	}
-	path, _, _ := strings.Cut(r.RequestURI, "?")
+	path, _, _ := strings.Cut(r.target, "?")
 	allowed := methods(path)
-	if allowed == nil {
+	switch {
+	case allowed == nil:
 		return flow.PathNotAllowed
+	case !slices.Contains(allowed, h.Inner.Method):
+		return flow.MethodNotAllowed
 	}
-	for _, m := range allowed {
-		if r.Method == m {
-			return flow.None
+	return flow.None
+}
+
+// pass asks the gateway and gives its answer to the agent, as it comes.
+func (s *session) pass(ctx context.Context, h route.Head, r request) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	body := &wholly{}
+	ask := h2.Request{Method: h.Inner.Method, Authority: name.Model, Path: r.target, Fields: s.identify(r.fields)}
+	if h.Chunked || h.Length > 0 {
+		if r.waits {
+			if _, err := io.WriteString(toAgent{s}, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+				return err
+			}
 		}
+		body.Reader = route.Body(s.in, h)
+		ask.Body = body
 	}
-	return flow.MethodNotAllowed
-}
-
-// rewrite sets who asks; what the agent claims about that is dropped (B75).
-func (s *session) rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "http", name.Model, name.Model
-	for key := range p.Out.Header {
-		// Some servers read "_" as "-", so both spellings go.
-		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(key, "_", "-")), "x-skep-") {
-			delete(p.Out.Header, key)
-		}
+	answer, err := s.gateway.Do(ctx, ask)
+	if err != nil {
+		return s.refuse(flow.NoProvider)
 	}
-	p.Out.Header.Del("Forwarded")
-	p.Out.Header.Del("Upgrade")
-	p.Out.Header.Del("Connection")
-	p.Out.Header.Set("X-Skep-Agent", s.request.Agent)
-	p.Out.Header.Set("X-Skep-Flow", s.request.ID.String())
-}
-
-// refuse answers with both fields of B60 and the sentence as body, and keeps the
-// first reason for the record.
-func (s *session) refuse(w http.ResponseWriter, why flow.Reason, detail string) {
-	s.mu.Lock()
-	if s.why == flow.None {
-		s.why = why
+	defer answer.Close()
+	gone := s.watch(answer.Sent(), cancel)
+	err = s.give(answer, h, r)
+	switch left := gone(); {
+	case !left && errors.Is(err, errNoAnswer):
+		return s.refuse(flow.NoProvider)
+	case err != nil:
+		return err
+	case ask.Body != nil && !body.read.Load():
+		// What is left of the body cannot be told from the next request.
+		return s.linger()
 	}
-	s.mu.Unlock()
-	h := w.Header()
-	h.Set("Boundary-Reason", why.Sentence())
-	h.Set("Proxy-Status", why.ProxyStatus(detail))
-	h.Set("Connection", "close")
-	http.Error(w, why.Sentence(), why.Status())
+	<-answer.Sent()
+	return nil
 }
 
-// counted counts the bytes of the agent's connection.
-type counted struct {
-	net.Conn
-	s *session
+// wholly is a body that knows whether it was read to its end.
+type wholly struct {
+	io.Reader
+	read atomic.Bool
 }
 
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.s.up.Add(uint64(n))
+func (w *wholly) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		w.read.Store(true)
+	}
 	return n, err
 }
 
-func (c *counted) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.s.down.Add(uint64(n))
+// watch ends a request whose agent has gone, once its body is sent. The function
+// that it returns ends the watch and says whether the agent has gone.
+func (s *session) watch(sent <-chan struct{}, cancel func()) func() bool {
+	stop, gone := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		select {
+		case <-sent:
+		case <-stop:
+			gone <- false
+			return
+		}
+		_, err := s.in.Peek(1)
+		select {
+		case <-stop:
+			gone <- false
+		default:
+			if err != nil {
+				cancel()
+			}
+			gone <- err != nil
+		}
+	}()
+	return func() bool {
+		close(stop)
+		_ = s.agent.SetReadDeadline(time.Now())
+		return <-gone
+	}
+}
+
+// identify sets who asks; what the agent claims about that is not among fields
+// (B75).
+func (s *session) identify(fields []h2.Field) []h2.Field {
+	return append(fields, h2.Field{Name: "x-skep-agent", Value: s.request.Agent}, h2.Field{Name: "x-skep-flow", Value: s.request.ID.String()})
+}
+
+// refuse answers with both fields of B60 and the sentence as body, and ends the
+// connection.
+func (s *session) refuse(why flow.Reason) error {
+	s.why = why
+	s.inBody.Store(false)
+	_ = s.agent.SetDeadline(time.Now().Add(lingerTime))
+	if _, err := io.WriteString(toAgent{s}, route.Answer(why)); err != nil {
+		return err
+	}
+	return s.linger()
+}
+
+// linger reads on for a moment: closing with unread bytes would reset the
+// connection and take the answer with it.
+func (s *session) linger() error {
+	s.inBody.Store(false)
+	_ = s.agent.SetReadDeadline(time.Now().Add(lingerTime))
+	if c, ok := s.agent.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, fromAgent{s}, lingerBytes)
+	}
+	return errLast
+}
+
+// fromAgent and toAgent count what crosses.
+type fromAgent struct{ s *session }
+
+func (a fromAgent) Read(b []byte) (int, error) {
+	n, err := a.s.agent.Read(b)
+	a.s.up.Add(uint64(n))
+	if a.s.inBody.Load() && n > 0 {
+		_ = a.s.agent.SetReadDeadline(time.Now().Add(boundary.IdleTCP))
+	}
 	return n, err
 }
 
-// single is a listener of one connection: Accept gives it once and then waits
-// until it is closed, which ends the server.
-type single struct {
-	conn net.Conn
-	once sync.Once
-	done chan struct{}
-}
+type toAgent struct{ s *session }
 
-func newSingle(c net.Conn) *single {
-	s := &single{done: make(chan struct{})}
-	s.conn = &ending{Conn: c, done: sync.OnceFunc(func() { close(s.done) })}
-	return s
-}
-
-func (s *single) Accept() (net.Conn, error) {
-	var c net.Conn
-	s.once.Do(func() { c = s.conn })
-	if c != nil {
-		return c, nil
-	}
-	<-s.done
-	return nil, net.ErrClosed
-}
-
-// Close is the server's: the connection outlives it until it is closed itself.
-func (s *single) Close() error   { return nil }
-func (s *single) Addr() net.Addr { return s.conn.LocalAddr() }
-
-type ending struct {
-	net.Conn
-	done func()
-}
-
-func (e *ending) Close() error {
-	err := e.Conn.Close()
-	e.done()
-	return err
+func (a toAgent) Write(b []byte) (int, error) {
+	n, err := a.s.agent.Write(b)
+	a.s.down.Add(uint64(n))
+	return n, err
 }

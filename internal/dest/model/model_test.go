@@ -3,7 +3,6 @@ package model
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/policy"
 )
 
@@ -23,7 +23,8 @@ type lab struct {
 	mu      sync.Mutex
 	records []boundary.Record
 	seen    []*http.Request
-	answer  func(*http.Request) (*http.Response, error)
+	bodies  []string
+	answer  http.HandlerFunc
 }
 
 func (l *lab) Record(_ context.Context, r boundary.Record) error {
@@ -33,15 +34,43 @@ func (l *lab) Record(_ context.Context, r boundary.Record) error {
 	return nil
 }
 
-func (l *lab) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	l.seen = append(l.seen, r)
-	answer := l.answer
 	l.mu.Unlock()
-	if answer != nil {
-		return answer(r)
+	if l.answer != nil {
+		l.answer(w, r)
+		return
 	}
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("fine")), Request: r, ProtoMajor: 2}, nil
+	b, _ := io.ReadAll(r.Body)
+	l.mu.Lock()
+	l.bodies = append(l.bodies, string(b))
+	l.mu.Unlock()
+	io.WriteString(w, "fine")
+}
+
+// gateway serves the lab as skep-model serves its end.
+func (l *lab) gateway(t *testing.T) (*h2.Conn, *http.Server) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: l, Protocols: &protocols}
+	go func() { _ = s.Serve(ln) }()
+	t.Cleanup(func() { s.Close() })
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := h2.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, s
 }
 
 func (l *lab) requests() int {
@@ -53,11 +82,17 @@ func (l *lab) requests() int {
 // connect gives the agent's end; wait ends when the flow is over.
 func (l *lab) connect(t *testing.T) (agent net.Conn, wait func() boundary.Record) {
 	t.Helper()
-	g := &boundary.Gate{Identity: boundary.Identity{Cell: "c", Agent: "a.example"}, Recorder: l, Refusals: boundary.NewRefusals(l, time.Now), Model: Dest{Gateway: l}, Flows: 9, Now: time.Now}
+	gateway, _ := l.gateway(t)
+	return l.through(t, gateway)
+}
+
+func (l *lab) through(t *testing.T, gateway *h2.Conn) (agent net.Conn, wait func() boundary.Record) {
+	t.Helper()
+	g := &boundary.Gate{Identity: boundary.Identity{Cell: "c", Agent: "a.example"}, Recorder: l, Refusals: boundary.NewRefusals(l, time.Now), Model: Dest{Gateway: gateway}, Flows: 9, Now: time.Now}
 	if err := g.Install(policy.Policy{Model: true}); err != nil {
 		t.Fatal(err)
 	}
-	agent, box := net.Pipe()
+	agent, box := pair(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -153,14 +188,19 @@ func TestIdentityIsOurs(t *testing.T) {
 // B76: each event is passed on when it comes, without an end in sight.
 func TestStreamIsFlushedAtOnce(t *testing.T) {
 	events, w := io.Pipe()
-	l := &lab{answer: func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: events, ContentLength: -1, Request: r}, nil
+	l := &lab{answer: func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		rw.(http.Flusher).Flush()
+		for lines := bufio.NewScanner(events); lines.Scan(); {
+			fmt.Fprintln(rw, lines.Text())
+			rw.(http.Flusher).Flush()
+		}
 	}}
 	c, wait := l.connect(t)
 	go io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: mesh.skep.alt\r\nContent-Length: 2\r\n\r\n{}")
 	a, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || a.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatal(a, err)
 	}
 	lines := bufio.NewReader(a.Body)
 	for i := range 3 {
@@ -170,16 +210,202 @@ func TestStreamIsFlushedAtOnce(t *testing.T) {
 		}
 	}
 	w.Close()
+	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+		t.Errorf("%q %v", rest, err)
+	}
 	wait()
 }
 
 func TestDeadGateway(t *testing.T) {
-	l := &lab{answer: func(*http.Request) (*http.Response, error) { return nil, errors.New("gone") }}
-	c, wait := l.connect(t)
+	l := &lab{}
+	gateway, server := l.gateway(t)
+	server.Close()
+	c, wait := l.through(t, gateway)
 	a, _ := exchange(t, c, bufio.NewReader(c), "GET /v1/models HTTP/1.1\r\nHost: mesh.skep.alt\r\n\r\n")
 	if r := wait(); a.StatusCode != 502 || r.Verdict.Reason != flow.NoProvider || r.Decision != "fail" {
 		t.Errorf("%d %+v", a.StatusCode, r)
 	}
+}
+
+// A gateway that breaks off breaks the answer off: it must not look whole.
+func TestBrokenAnswer(t *testing.T) {
+	for _, length := range []string{"", "100"} {
+		l := &lab{answer: func(w http.ResponseWriter, r *http.Request) {
+			if length != "" {
+				w.Header().Set("Content-Length", length)
+			}
+			io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}}
+		c, wait := l.connect(t)
+		io.WriteString(c, "GET /v1/models HTTP/1.1\r\nHost: mesh.skep.alt\r\n\r\n")
+		a, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(a.Body); err == nil || string(b) != "half" {
+			t.Errorf("%q %v", b, err)
+		}
+		wait()
+	}
+}
+
+// Many requests on one connection, pipelined ones too, with both kinds of bodies,
+// each with its own answer.
+func TestKeptConnection(t *testing.T) {
+	l := &lab{answer: func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if r.Method == "POST" && r.Header.Get("Content-Length") != "" {
+			w.Header().Set("Content-Length", fmt.Sprint(len(b)))
+		}
+		w.Write(b)
+	}}
+	c, wait := l.connect(t)
+	const host = " HTTP/1.1\r\nHost: mesh.skep.alt\r\n"
+	large := strings.Repeat("0123456789abcdef", 20000)
+	go func() {
+		for i := range 20 {
+			fmt.Fprintf(c, "POST /v1/chat/completions%sContent-Length: %d\r\n\r\n%s", host, len(large)+1, fmt.Sprintf("%c%s", 'a'+i, large))
+			fmt.Fprintf(c, "POST /v1/chat/completions%sTransfer-Encoding: chunked\r\n\r\n2\r\n%c!\r\n0\r\n\r\n", host, 'a'+i)
+			fmt.Fprintf(c, "HEAD /v1/models%s\r\n", host)
+		}
+		fmt.Fprintf(c, "GET /v1/models%sConnection: close\r\n\r\n", host)
+	}()
+	in := bufio.NewReader(c)
+	take := func(method, want string) {
+		t.Helper()
+		a, err := http.ReadResponse(in, &http.Request{Method: method})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(a.Body); err != nil || string(b) != want || a.StatusCode != 200 {
+			t.Fatalf("status %d, %d bytes, want %d, %v", a.StatusCode, len(b), len(want), err)
+		}
+	}
+	for i := range 20 {
+		take("POST", fmt.Sprintf("%c%s", 'a'+i, large))
+		take("POST", fmt.Sprintf("%c!", 'a'+i))
+		take("HEAD", "")
+	}
+	take("GET", "")
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("after Connection: close: %v", err)
+	}
+	if r := wait(); r.Up < uint64(20*len(large)) || r.Down < uint64(20*len(large)) || r.Decision != "allow" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A client that asks first is told to go on; an old one gets an answer that ends
+// with the connection.
+func TestContinueAndOldClients(t *testing.T) {
+	l := &lab{}
+	c, wait := l.connect(t)
+	in := bufio.NewReader(c)
+	io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: mesh.skep.alt\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+	if line, err := in.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
+		t.Fatal(line, err)
+	}
+	in.ReadString('\n')
+	if a, body := exchange(t, c, in, "{}"); a.StatusCode != 200 || body != "fine" || l.bodies[0] != "{}" {
+		t.Errorf("%v %q %q", a, body, l.bodies)
+	}
+	if l.seen[0].Header.Get("Expect") != "" {
+		t.Error("Expect is of this connection alone")
+	}
+	wait()
+	c, wait = l.connect(t)
+	io.WriteString(c, "GET /v1/models HTTP/1.0\r\nHost: mesh.skep.alt\r\nConnection: X-Mine\r\nX-Mine: 1\r\nKeep-Alive: 1\r\n\r\n")
+	got, err := io.ReadAll(c)
+	if err != nil || !strings.HasSuffix(string(got), "\r\n\r\nfine") || strings.Contains(string(got), "chunked") {
+		t.Errorf("%q %v", got, err)
+	}
+	if h := l.seen[1].Header; h.Get("X-Mine") != "" || h.Get("Keep-Alive") != "" {
+		t.Errorf("%v", h)
+	}
+	wait()
+}
+
+// An agent that goes away does not leave its request running.
+func TestAgentGoesAway(t *testing.T) {
+	asked, over := make(chan struct{}), make(chan struct{})
+	l := &lab{answer: func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		close(asked)
+		<-r.Context().Done()
+		close(over)
+	}}
+	c, wait := l.connect(t)
+	io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: mesh.skep.alt\r\nContent-Length: 2\r\n\r\n{}")
+	<-asked
+	c.Close()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("the gateway still works for nobody")
+	}
+	wait()
+}
+
+// An answer before the end of the request ends the connection after it.
+func TestEarlyAnswer(t *testing.T) {
+	l := &lab{answer: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "too large", 413) }}
+	c, wait := l.connect(t)
+	io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: mesh.skep.alt\r\nContent-Length: 1000000\r\n\r\n{}")
+	in := bufio.NewReader(c)
+	a, err := http.ReadResponse(in, nil)
+	if err != nil || a.StatusCode != 413 {
+		t.Fatal(a, err)
+	}
+	io.Copy(io.Discard, a.Body)
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Error(err)
+	}
+	wait()
+}
+
+// What could be read as two requests, or is none, reaches nothing.
+func TestSmuggling(t *testing.T) {
+	const line = "POST /v1/chat/completions HTTP/1.1\r\nHost: mesh.skep.alt\r\n"
+	for request, status := range map[string]string{
+		line + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}":                 "400",
+		line + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": "400",
+		line + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n":                "400",
+		line + " folded: x\r\n\r\n":                                               "400",
+		line + "Host: mesh.skep.alt\r\n\r\n":                                      "400",
+		"POST /v1/chat/completions HTTP/1.1\r\n\r\n":                              "400",
+		"GET /v1/models HTTP/1.1\nHost: mesh.skep.alt\n\n":                        "",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":                                        "",
+	} {
+		l := &lab{}
+		c, wait := l.connect(t)
+		io.WriteString(c, request)
+		got, _ := io.ReadAll(c)
+		if !strings.HasPrefix(string(got), map[bool]string{true: "HTTP/1.1 " + status}[status != ""]) || status == "" && len(got) > 0 || l.requests() > 0 {
+			t.Errorf("%q: %q, %d reached the gateway", request, got, l.requests())
+		}
+		if r := wait(); r.Decision != "block" {
+			t.Errorf("%q: %+v", request, r)
+		}
+	}
+}
+
+func pair(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if a, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
 }
 
 func TestZeroPermitOpensNothing(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	flagPadded     = 8
 	flagPriority   = 32
 
+	settingTable  = 1
 	settingPush   = 2
 	settingWindow = 4
 
@@ -35,7 +36,8 @@ const (
 	firstWindow = 65535    // of a connection and of a stream, before anybody changed it
 )
 
-// preface opens a connection: then come our settings, that nothing may be pushed.
+// preface opens a connection: then come our settings, that nothing may be pushed
+// and that each head must be complete in itself.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 var errFrame = errors.New("malformed HTTP/2 frame")

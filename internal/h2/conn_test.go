@@ -202,6 +202,83 @@ func TestLargeHeadAndTrailers(t *testing.T) {
 	}
 }
 
+// Do sends its body while the answer comes, and large heads both ways.
+func TestDo(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != "PUT" || len(r.Header.Get("X-Long")) != 40000 || r.ContentLength != -1 {
+			t.Errorf("%s, %d bytes, length %d", r.Method, len(r.Header.Get("X-Long")), r.ContentLength)
+		}
+		w.Header().Set("X-Back", r.Header.Get("X-Long"))
+		w.WriteHeader(http.StatusAccepted)
+		http.NewResponseController(w).EnableFullDuplex()
+		io.Copy(flushing{w}, r.Body)
+	})
+	body, w := io.Pipe()
+	s, err := c.Do(within(t), Request{Method: "PUT", Authority: "a", Path: "/p", Fields: []Field{{"x-long", string(bytes.Repeat([]byte{'z'}, 40000))}}, Body: body})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		fmt.Fprintf(w, "piece %d\n", i)
+		got := make([]byte, 8)
+		if _, err := io.ReadFull(s, got); err != nil || string(got) != fmt.Sprintf("piece %d\n", i) {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	w.Close()
+	if rest, err := io.ReadAll(s); err != nil || len(rest) > 0 {
+		t.Errorf("%q %v", rest, err)
+	}
+	<-s.Sent()
+	status, err := s.Status()
+	fields, err2 := s.Fields()
+	back := 0
+	for _, f := range fields {
+		if f.Name == "x-back" {
+			back = len(f.Value)
+		}
+	}
+	if status != "202" || back != 40000 || err != nil || err2 != nil {
+		t.Errorf("%s, %d bytes, %v %v", status, back, err, err2)
+	}
+	s.Close()
+}
+
+type flushing struct{ w http.ResponseWriter }
+
+func (f flushing) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	f.w.(http.Flusher).Flush()
+	return n, err
+}
+
+// A body that breaks off breaks its request off, and no other.
+func TestBrokenBody(t *testing.T) {
+	seen := make(chan error, 1)
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		if r.Method == "PUT" {
+			seen <- err
+		}
+	})
+	body, w := io.Pipe()
+	s, err := c.Do(within(t), Request{Method: "PUT", Authority: "a", Path: "/p", Body: body})
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(w, "half")
+	w.CloseWithError(io.ErrUnexpectedEOF)
+	if _, err := s.Status(); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v", err)
+	}
+	if err := <-seen; err == nil {
+		t.Error("the server took half a body for a whole one")
+	}
+	if _, _, err := post(within(t), c, []byte("x")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMalformedFramesEndTheConnection is the attack: whatever is no HTTP/2 for a
 // client ends everything, and nothing waits for ever.
 func TestMalformedFramesEndTheConnection(t *testing.T) {
@@ -224,7 +301,7 @@ func TestMalformedFramesEndTheConnection(t *testing.T) {
 		"go away":              appendFrame(nil, frameGoAway, 0, 0, make([]byte, 8)),
 		"cut off":              appendFrame(nil, frameData, 0, 1, []byte("abc"))[:10],
 		"more than the window": bytes.Repeat(appendFrame(nil, frameData, 0, 1, make([]byte, maxFrame)), 5),
-		"endless head":         append(appendFrame(nil, frameHeaders, 0, 1, make([]byte, maxFrame)), appendFrame(nil, frameContinuation, 0, 1, make([]byte, maxFrame))...),
+		"endless head":         append(appendFrame(nil, frameHeaders, 0, 1, make([]byte, maxFrame)), bytes.Repeat(appendFrame(nil, frameContinuation, 0, 1, make([]byte, maxFrame)), 4)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln := listen(t)

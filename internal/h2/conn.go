@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"net"
 	"sync"
-
-	"golang.org/x/net/http2/hpack"
 )
 
 const (
-	maxHead    = 16 << 10 // of one header block, encoded and decoded
+	maxHead    = 64 << 10 // of one header block
 	readBuffer = 4 << 10
 )
 
@@ -42,8 +40,8 @@ type Conn struct {
 // New speaks HTTP/2 on c, which it owns.
 func New(c net.Conn) (*Conn, error) {
 	conn := &Conn{net: c, streams: map[uint32]*Stream{}, next: 1, window: firstWindow, initial: firstWindow}
-	noPush := []byte{0, settingPush, 0, 0, 0, 0}
-	if _, err := c.Write(appendFrame([]byte(preface), frameSettings, 0, 0, noPush)); err != nil {
+	settings := []byte{0, settingTable, 0, 0, 0, 0, 0, settingPush, 0, 0, 0, 0}
+	if _, err := c.Write(appendFrame([]byte(preface), frameSettings, 0, 0, settings)); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("begin HTTP/2: %w", err)
 	}
@@ -83,7 +81,7 @@ func (c *Conn) write(b []byte) error {
 // read takes frames until the connection ends.
 func (c *Conn) read() error {
 	in, buf := bufio.NewReaderSize(c.net, readBuffer), make([]byte, maxFrame)
-	heads := newHeads()
+	heads := &heads{}
 	for {
 		f, err := readFrame(in, buf)
 		if err != nil {
@@ -118,24 +116,11 @@ func (c *Conn) read() error {
 	}
 }
 
-// heads gathers and decodes header blocks.
+// heads gathers a header block.
 type heads struct {
-	decoder *hpack.Decoder
-	stream  uint32 // whose block is open, 0: none
-	flags   byte   // of its HEADERS frame
-	block   []byte
-	status  string
-}
-
-func newHeads() *heads {
-	h := &heads{}
-	h.decoder = hpack.NewDecoder(4096, func(f hpack.HeaderField) {
-		if f.Name == ":status" {
-			h.status = f.Value
-		}
-	})
-	h.decoder.SetMaxStringLength(maxHead)
-	return h
+	stream uint32 // whose block is open, 0: none
+	flags  byte   // of its HEADERS frame
+	block  []byte
 }
 
 func (h *heads) open() bool { return h.stream != 0 }
@@ -148,7 +133,7 @@ func (c *Conn) head(h *heads, f frame) error {
 		if err != nil || f.stream == 0 {
 			return errFrame
 		}
-		h.stream, h.flags, h.block, h.status = f.stream, f.flags, append(h.block[:0], b...), ""
+		h.stream, h.flags, h.block = f.stream, f.flags, append([]byte(nil), b...)
 	} else {
 		if !h.open() {
 			return errFrame
@@ -163,16 +148,10 @@ func (c *Conn) head(h *heads, f frame) error {
 	}
 	stream := h.stream
 	h.stream = 0
-	if _, err := h.decoder.Write(h.block); err != nil {
-		return fmt.Errorf("read the head of an answer: %w", err)
-	}
-	if err := h.decoder.Close(); err != nil {
-		return fmt.Errorf("read the head of an answer: %w", err)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.streams[stream]; s != nil {
-		s.answered(h.status, h.flags&flagEndStream != 0)
+		return s.answered(h.block, h.flags&flagEndStream != 0)
 	}
 	return nil
 }
