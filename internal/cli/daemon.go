@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"connectrpc.com/connect"
+
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/client"
 	"skep.dev/skep/internal/launch"
@@ -80,14 +82,20 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := launch.Ensure(ctx, launch.Config{Places: p, Programs: programs, UID: os.Getuid()}); err != nil {
-		return nil, err
+	for try := 0; ; try++ {
+		if err := launch.Ensure(ctx, launch.Config{Places: p, Programs: programs, UID: os.Getuid()}); err != nil {
+			return nil, err
+		}
+		d := &daemon{SkepClient: client.New(launch.APISocket(p)), places: p}
+		_, err := client.Negotiate(ctx, d)
+		if err == nil {
+			return d, nil
+		}
+		// One that ended between our look and our call has done nothing for us: there will be another.
+		if try > 0 || connect.CodeOf(err) != connect.CodeUnavailable {
+			return nil, err
+		}
 	}
-	d := &daemon{SkepClient: client.New(launch.APISocket(p)), places: p}
-	if _, err := client.Negotiate(ctx, d); err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 // recover finishes or undoes a merge of this user's that was interrupted, before
