@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
@@ -12,6 +14,11 @@ import (
 // senders is how many requests to the daemon are under way at once: while one
 // batch becomes durable, the next is gathered.
 const senders = 4
+
+// outcomeWait is how long the record of a flow's end may wait for a record that
+// gates something: it travels and is made durable with that one. Alone it would
+// keep the next flow's intent waiting for a sync of its own.
+const outcomeWait = 5 * time.Millisecond
 
 var errTooManyRecords = errors.New("too many records wait for the daemon")
 
@@ -24,6 +31,9 @@ type appender interface {
 type recorder struct {
 	daemon  appender
 	waiting chan pending
+	ended   chan pending  // outcomes, taken along with what waits
+	due     chan struct{} // there is an outcome
+	once    sync.Once
 }
 
 type pending struct {
@@ -32,17 +42,27 @@ type pending struct {
 }
 
 func newRecorder(daemon appender) *recorder {
-	return &recorder{daemon: daemon, waiting: make(chan pending, boundary.WaitingRecords)}
+	return &recorder{
+		daemon: daemon, waiting: make(chan pending, boundary.WaitingRecords),
+		ended: make(chan pending, boundary.WaitingRecords), due: make(chan struct{}, 1),
+	}
 }
 
 // Record returns nil when the daemon has made the record durable. One that ctx
 // left behind may still become durable; the caller treats it as not written.
 func (r *recorder) Record(ctx context.Context, rec boundary.Record) error {
 	p := pending{message(rec), make(chan error, 1)}
+	queue := r.waiting
+	if rec.Kind == boundary.Outcome {
+		queue = r.ended
+	}
 	select {
-	case r.waiting <- p:
+	case queue <- p:
 	default:
 		return errTooManyRecords
+	}
+	if rec.Kind == boundary.Outcome {
+		r.tell()
 	}
 	select {
 	case err := <-p.done:
@@ -52,29 +72,71 @@ func (r *recorder) Record(ctx context.Context, rec boundary.Record) error {
 	}
 }
 
+func (r *recorder) tell() {
+	select {
+	case r.due <- struct{}{}:
+	default: // it is known already
+	}
+}
+
 // run sends batches until ctx ends.
 func (r *recorder) run(ctx context.Context) {
+	r.once.Do(func() { go r.late(ctx) })
 	for {
-		var batch []pending
 		select {
 		case p := <-r.waiting:
-			batch = append(batch, p)
+			r.deliver(ctx, []pending{p})
 		case <-ctx.Done():
 			return
 		}
-	gather:
-		for len(batch) < boundary.RecordBatch {
-			select {
-			case p := <-r.waiting:
-				batch = append(batch, p)
-			default:
-				break gather
-			}
+	}
+}
+
+// late sends the outcomes that nothing has taken along in time, until ctx ends.
+func (r *recorder) late(ctx context.Context) {
+	for {
+		select {
+		case <-r.due:
+		case <-ctx.Done():
+			return
 		}
-		err := r.send(ctx, batch)
-		for _, p := range batch {
-			p.done <- err
+		wait := time.NewTimer(outcomeWait)
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return
 		}
+		r.deliver(ctx, nil)
+		if len(r.ended) > 0 { // more than one batch
+			r.tell()
+		}
+	}
+}
+
+// deliver sends a batch with all that waits beside it.
+func (r *recorder) deliver(ctx context.Context, batch []pending) {
+gather:
+	for len(batch) < boundary.RecordBatch {
+		select {
+		case p := <-r.waiting:
+			batch = append(batch, p)
+			continue
+		default:
+		}
+		select {
+		case p := <-r.ended:
+			batch = append(batch, p)
+		default:
+			break gather
+		}
+	}
+	if len(batch) == 0 {
+		return
+	}
+	err := r.send(ctx, batch)
+	for _, p := range batch {
+		p.done <- err
 	}
 }
 
