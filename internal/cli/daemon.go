@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -82,7 +83,8 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	for try := 0; ; try++ {
+	late := time.After(endingTime)
+	for {
 		if err := launch.Ensure(ctx, launch.Config{Places: p, Programs: programs, UID: os.Getuid()}); err != nil {
 			return nil, err
 		}
@@ -92,11 +94,19 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 			return d, nil
 		}
 		// One that ended between our look and our call has done nothing for us: there will be another.
-		if try > 0 || connect.CodeOf(err) != connect.CodeUnavailable {
+		if connect.CodeOf(err) != connect.CodeUnavailable {
 			return nil, err
+		}
+		select {
+		case <-late:
+			return nil, err
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
+
+// endingTime is how long the sockets of a skepd that was killed may outlive it.
+const endingTime = 2 * time.Second
 
 // recover finishes or undoes a merge of this user's that was interrupted, before
 // anything looks at the tree (S4).
