@@ -267,13 +267,17 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 		body.Peak = cells.AmountText(cause.Budget, cause.Peak)
 	}
 	err := d.record(id, body)
-	if err == nil {
-		err = d.ledger.EndCell(id)
-	}
-	if err != nil {
-		d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
-	}
+	var sealed sync.WaitGroup
+	sealed.Go(func() { // two signatures and a sync, beside what is kept of the cell
+		if err == nil {
+			err = d.ledger.EndCell(id)
+		}
+		if err != nil {
+			d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
+		}
+	})
 	d.keepEnd(id, now, code, cause, state)
+	sealed.Wait()
 }
 
 // keepEnd is the second half of settle.
