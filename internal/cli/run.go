@@ -224,7 +224,9 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 		return err
 	}
 	s.id = c.Id
-	if ended(c) {
+	// A quick agent may have ended before this first word of it; what it wrote is
+	// still on its way.
+	if c.State == skepv1.CellState_CELL_STATE_FAILED {
 		return s.ended(c)
 	}
 	console := terminal.Console{In: s.app.In, Out: s.app.Out, Err: s.app.Err, Raw: s.raw}

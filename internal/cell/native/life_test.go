@@ -305,3 +305,22 @@ func TestGrantBelowAHiddenDirectory(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// Whoever takes the warden's socket from us has no cell in his hand (L20a).
+func TestWardenTakenOverEndsTheCell(t *testing.T) {
+	c := celltest.New(t, "/bin/sleep", "1000")
+	r := c.Start(celltest.Driver(t))
+	other, err := sys.ConnectUnix(filepath.Join(c.Dir, "w"), sys.Seqpacket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	select {
+	case <-r.Done():
+		if r.Result().ExitCode != 125 || r.Result().Failed == nil {
+			t.Errorf("%+v", r.Result())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the cell goes on without us")
+	}
+}

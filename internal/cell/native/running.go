@@ -118,6 +118,9 @@ func (r *running) follow() {
 	// With PID 1 its whole namespace has gone. The warden needs some milliseconds
 	// more, to take down mounts and network: that is not the cell's time.
 	if !gone {
+		// A warden that lives on without us listens to somebody else: whoever of our
+		// uid connected to its socket. A cell that we cannot stop is ended.
+		_ = r.warden.Kill()
 		<-r.warden.done
 	}
 	_ = r.control.Close()
