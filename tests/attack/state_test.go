@@ -54,25 +54,15 @@ func stateAsAGrant(t *testing.T, lab *testlab.Lab) {
 			t.Errorf("%s cannot be read outside, so it proves nothing: %s", o.name, o.why)
 		}
 	}
-	openConfig := false
 	for _, rights := range []string{"ro", "rw"} {
 		wide := s.profile("  - {path: " + s.dir + ", rights: " + rights + "}\n")
 		for _, i := range s.attack(wide, "hostfiles", args("self")...) {
 			seen := strings.HasPrefix(i.name, "beside")
-			if strings.HasPrefix(i.name, "the config") && i.verdict == escaped {
-				openConfig = true
-				continue
-			}
 			if seen != (i.verdict == escaped) {
 				t.Errorf("in a %s grant of all of it, %s is %s: %s", rights, i.name, i.verdict, i.why)
 			}
 		}
 	}
-	t.Run("config", func(t *testing.T) {
-		if openConfig {
-			t.Skip("open: skepd does not hide the config directory that its --config names, where XDG_CONFIG_HOME is set")
-		}
-	})
 }
 
 // find is the first regular file below a directory.
