@@ -94,7 +94,8 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 			return d, nil
 		}
 		// One that ended between our look and our call has done nothing for us: there will be another.
-		if connect.CodeOf(err) != connect.CodeUnavailable {
+		// A reset is told as a cancellation, which is not ours.
+		if code := connect.CodeOf(err); ctx.Err() != nil || code != connect.CodeUnavailable && code != connect.CodeCanceled {
 			return nil, err
 		}
 		select {

@@ -190,6 +190,13 @@ func (r *running) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	reply, _, err := r.driver.call(ctx, proto.Request{Close: &proto.Close{Cell: r.id}})
+	// A killed warden is gone before the last process of its cell is: the groups are the last to know.
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for err != nil && ctx.Err() == nil && !closed(r.driver.gone) {
+		<-tick.C
+		reply, _, err = r.driver.call(ctx, proto.Request{Close: &proto.Close{Cell: r.id}})
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil || reply.Usage == nil {
@@ -198,6 +205,15 @@ func (r *running) close() {
 	}
 	r.result.Usage = cell.Usage{
 		MemoryPeak: reply.Usage.MemoryPeak, OOMKills: reply.Usage.OOMKills, CPU: time.Duration(reply.Usage.CPUNanos),
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
