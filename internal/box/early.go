@@ -31,7 +31,14 @@ type early struct {
 
 	mu    sync.Mutex
 	tally boundary.Tally
+	asks  int // how often the kernel's counter is still to be read
 }
+
+// asksAfterLog is how many seconds the counter is read after the log said
+// something: longer than the log may lag. A burst of refusals always begins with a
+// logged one, so that the counter of a quiet cell need not be asked for: with
+// hundreds of idle cells, that was most of what they did.
+const asksAfterLog = int(boundary.Lag/flushEvery) + 3
 
 // read takes the log until it is closed or its deadline has passed.
 func (e *early) read() error {
@@ -42,7 +49,8 @@ func (e *early) read() error {
 		case errors.Is(err, os.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		case errors.Is(err, syscall.ENOBUFS):
-			continue // the kernel dropped messages; the counter has them
+			e.heard(0) // the kernel dropped messages; the counter has them
+			continue
 		case err != nil:
 			return fmt.Errorf("read the early gate's log: %w", err)
 		}
@@ -52,10 +60,15 @@ func (e *early) read() error {
 			host, _ := e.table.Name(r.Dst.Addr().Unmap())
 			e.gate.Early(r, host)
 		}
-		e.mu.Lock()
-		e.tally.Logged(len(refusals))
-		e.mu.Unlock()
+		e.heard(len(refusals))
 	}
+}
+
+func (e *early) heard(refusals int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tally.Logged(refusals)
+	e.asks = asksAfterLog
 }
 
 // watch writes what is due every second, until ctx ends.
@@ -65,12 +78,25 @@ func (e *early) watch(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			e.count(ctx)
+			if e.due() {
+				e.count(ctx)
+			}
 			_ = e.gate.Refusals.Flush(ctx, false) // what fails waits for the next time
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// due tells whether the counter may have what the log has not.
+func (e *early) due() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.asks == 0 {
+		return false
+	}
+	e.asks--
+	return true
 }
 
 func (e *early) count(ctx context.Context) {
