@@ -1,12 +1,16 @@
 // Command skep-worker builds cells for skepd: `serve` answers its requests on
-// descriptor 3, `layer` walks and removes the layers of one cell.
+// descriptor 3, `layer` walks and removes the layers of one cell, `prove` tries
+// the walls of the cell that it runs in.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 
+	"skep.dev/skep/internal/cell/prove"
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/serve"
 )
@@ -22,6 +26,9 @@ func run(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("usage: skep-worker serve --warden PATH --box PATH, started by skepd")
 	}
+	if args[0] == "prove" {
+		return proveWalls(args[1:])
+	}
 	conn, err := sys.Inherited(3, "skepd")
 	if err != nil {
 		return err
@@ -34,6 +41,19 @@ func run(args []string) error {
 	default:
 		return fmt.Errorf("unknown command %q", args[0])
 	}
+}
+
+// proveWalls is the agent of skepd's self-test (L10). It finds no descriptor of
+// ours in its cell.
+func proveWalls(args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: skep-worker prove PID, started by skepd in a cell")
+	}
+	pid, err := strconv.Atoi(args[0])
+	if err != nil {
+		return fmt.Errorf("read the number of a process: %w", err)
+	}
+	return prove.Try(os.Stdout, pid)
 }
 
 func serveRequests(conn *os.File, args []string) error {

@@ -45,7 +45,7 @@ func (d *Daemon) doctor(ctx context.Context, _ *connect.Request[skepv1.DoctorReq
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	out := &skepv1.DoctorResponse{}
-	for _, f := range doctor.Findings(doctor.Look(), features) {
+	for _, f := range append(doctor.Findings(doctor.Look(), features), d.wallFindings()...) {
 		out.Findings = append(out.Findings, &skepv1.Finding{Name: f.Name, Status: string(f.Status), Detail: f.Detail, Fix: f.Fix})
 	}
 	return connect.NewResponse(out), nil

@@ -45,6 +45,10 @@ type Config struct {
 	// Orphan ends a cell that an earlier daemon left, by its warden's socket. It
 	// returns once no process of the cell is left, and says whether there was one.
 	Orphan func(ctx context.Context, socket string) (was bool, err error)
+	// Walls keeps the proof of this host's walls, and Prover is the program that makes
+	// it in a cell (L10). Without them no cell is built.
+	Walls  Walls
+	Prover string
 	// Models makes the gateway, given what records its calls; nil where there is none.
 	Models func(record func(ctx context.Context, cell string, body kind.Body) error) Models
 	// Ceiling reads the operator's ceiling anew.

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"skep.dev/skep/internal/cell/celltest/plain"
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
@@ -93,6 +95,18 @@ func (c *clock) turn(d time.Duration) {
 	}
 }
 
+// fakeWalls are proved, or not; a plain driver has none to try.
+type fakeWalls struct {
+	err   error
+	fresh bool
+	asked atomic.Int32
+}
+
+func (w *fakeWalls) Held(context.Context, selftest.Runner) (selftest.Proof, bool, error) {
+	w.asked.Add(1)
+	return selftest.Proof{Kernel: "6", Walls: []string{"Landlock"}}, w.fresh, w.err
+}
+
 // lab is a daemon with a plain driver, served on its sockets.
 type lab struct {
 	t      *testing.T
@@ -118,6 +132,7 @@ func newLab(t *testing.T) *lab {
 	l.config = Config{
 		State: filepath.Join(dir, "state"), Run: filepath.Join(dir, "run"), Driver: l.driver, Clock: l.clock,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Version: "test", Owners: []uint32{uint32(os.Getuid())},
+		Walls:      &fakeWalls{},
 		Orphan:     func(context.Context, string) (bool, error) { return false, nil },
 		Ceiling:    func() (*skepv1.BoxCeiling, error) { return &skepv1.BoxCeiling{}, nil },
 		ResolvConf: filepath.Join(dir, "resolv.conf"), HostsFile: filepath.Join(dir, "hosts"),

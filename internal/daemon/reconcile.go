@@ -36,6 +36,9 @@ func (d *Daemon) reconcile(ctx context.Context, rests []string) error {
 			return fmt.Errorf("remove the rest of cell %s: %w", id, err)
 		}
 	}
+	if err := os.RemoveAll(filepath.Join(d.State, proofDir)); err != nil {
+		return fmt.Errorf("remove the rest of a self-test: %w", err)
+	}
 	return d.sweepRun(ctx)
 }
 

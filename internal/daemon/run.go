@@ -34,6 +34,10 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	if !ok {
 		return connect.NewError(connect.CodePermissionDenied, errors.New("the caller is unknown"))
 	}
+	// First, and not in the cell's time: only the first of a host waits for it.
+	if _, err := d.proved(); err != nil {
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	}
 	begin := d.Clock.Now()
 	a, err := d.admit(q.Msg, p.UID)
 	if err != nil {

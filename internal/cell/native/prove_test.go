@@ -1,8 +1,11 @@
 package native_test
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"skep.dev/skep/internal/cell"
@@ -29,15 +32,26 @@ func TestWallsAreProvedFromInside(t *testing.T) {
 	}
 }
 
-// A cell that lacks one of them is found out: here the program stands in a
-// directory that is granted for writing, and lies there as a file of the agent's own.
+// A cell that lacks walls is found out: here the program lies in a directory that is
+// granted for writing, so that mount and Landlock let it do what it likes.
 func TestMissingWallsAreFound(t *testing.T) {
+	program, err := os.ReadFile(celltest.Program(t, "skep-worker"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := celltest.New(t, prove.Program, "prove", strconv.Itoa(os.Getpid()))
-	c.ReadOnly(celltest.Program(t, "skep-worker"))
-	c.Spec.Grants[len(c.Spec.Grants)-1].Path = prove.Program
-	c.Writable(c.Make("free"))
+	free := c.Make("free")
+	if err := os.WriteFile(filepath.Join(free, filepath.Base(prove.Program)), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.Writable(free)
 	c.Spec.Grants[len(c.Spec.Grants)-1].Path = prove.Dir
-	c.Spec.Grants[len(c.Spec.Grants)-1], c.Spec.Grants[len(c.Spec.Grants)-2] = c.Spec.Grants[len(c.Spec.Grants)-2], c.Spec.Grants[len(c.Spec.Grants)-1]
 	out, r := c.Run()
-	t.Log(out, r)
+	var m *prove.Missing
+	if err := prove.Judge(out); !errors.As(err, &m) || m.Wall.Name != "mount flags" || m.Got != "done" || r.ExitCode != 0 {
+		t.Errorf("%v; %+v", err, r)
+	}
+	if !strings.Contains(out, "\nLandlock: done\nseccomp: ENOSYS ENOSYS\n") {
+		t.Errorf("%s", out)
+	}
 }

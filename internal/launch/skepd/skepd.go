@@ -18,10 +18,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"skep.dev/skep/internal/cell/native"
 	"skep.dev/skep/internal/daemon"
 	"skep.dev/skep/internal/daemon/models"
+	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/launch/cgroups"
 	"skep.dev/skep/internal/ledger/kind"
@@ -82,6 +84,7 @@ func Run(args []string, b launch.Build, stderr io.Writer) error {
 	d, err := daemon.Open(ctx, daemon.Config{
 		State: places.State, Run: places.Run, Hidden: places.Dirs(), Driver: driver, Clock: daemon.SystemClock{}, Log: log,
 		Version: b.Version, Commit: b.Commit, Owners: []uint32{uint32(os.Getuid()), 0}, Auto: o.auto,
+		Walls: walls(places.State, programs), Prover: filepath.Join(programs, "skep-worker"),
 		Models: func(record func(context.Context, string, kind.Body) error) daemon.Models {
 			return &models.Gateway{Program: filepath.Join(programs, "skep-model"), Load: configOf(places, o), Record: record, Stderr: os.Stderr}
 		},
@@ -92,6 +95,15 @@ func Run(args []string, b launch.Build, stderr io.Writer) error {
 		return err
 	}
 	return d.Serve(ctx)
+}
+
+// walls are made by these programs: a proof is of what they are now.
+func walls(state, programs string) *selftest.Test {
+	t := &selftest.Test{File: filepath.Join(state, "selftest.json"), Now: time.Now}
+	for _, name := range []string{"skepd", "skep-worker", "skep-warden", "skep-box"} {
+		t.Programs = append(t.Programs, filepath.Join(programs, name))
+	}
+	return t
 }
 
 func findPlaces(o options) (place.Places, error) {
