@@ -1,7 +1,9 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -193,22 +195,38 @@ func (c Config) prepare() (*account, error) {
 		return nil, err
 	}
 	for _, dir := range []string{c.Places.State, c.Places.Run} {
-		if _, err := os.Lstat(dir); err != nil {
-			if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-				return nil, fmt.Errorf("make directory: %w", err)
-			}
-			if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
-				return nil, fmt.Errorf("make directory: %w", err)
-			}
-			if err := os.Lchown(dir, int(a.uid), int(a.gid)); err != nil {
-				return nil, fmt.Errorf("give %s to %s: %w", dir, SystemUser, err)
-			}
+		if err := a.give(dir); err != nil {
+			return nil, fmt.Errorf("give %s to %s: %w", dir, SystemUser, err)
 		}
 		if err := place.Private(dir, int(a.uid)); err != nil {
 			return nil, err
 		}
 	}
 	return a, nil
+}
+
+// give makes a directory of the account's. One of root's own with nothing in it is
+// what another skep is about to give it, or died before it did.
+func (a *account) give(dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || st.Uid != 0 {
+		return nil
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		return err
+	}
+	return os.Lchown(dir, int(a.uid), int(a.gid))
 }
 
 // systemUser finds skepd's user and demands its ranges of ids.
