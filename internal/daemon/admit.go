@@ -13,6 +13,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/passed"
+	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/profile/pathplan"
@@ -70,7 +71,7 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 			return nil, invalid(fmt.Errorf("environment variable %q is not in env.pass of %s", name, a.profile.File))
 		}
 	}
-	if a.unenforced, err = d.enforceable(a.profile); err != nil {
+	if a.unenforced, err = terms.Enforceable(a.profile, d.feature.Limits); err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	var faults strict.Faults

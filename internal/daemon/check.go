@@ -8,6 +8,8 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/doctor"
+	"skep.dev/skep/internal/daemon/selftest"
+	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/profile"
 )
 
@@ -25,7 +27,7 @@ func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest
 		return connect.NewResponse(out), nil
 	}
 	out.Digest, out.Effective = p.Digest(), p.Effective()
-	unenforced, err := d.enforceable(p)
+	unenforced, err := terms.Enforceable(p, d.feature.Limits)
 	if err != nil {
 		out.Notes = append(out.Notes, err.Error())
 	}
@@ -45,7 +47,7 @@ func (d *Daemon) doctor(ctx context.Context, _ *connect.Request[skepv1.DoctorReq
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	out := &skepv1.DoctorResponse{}
-	for _, f := range append(doctor.Findings(doctor.Look(), features), d.wallFindings()...) {
+	for _, f := range append(doctor.Findings(doctor.Look(), features), selftest.Findings(d.proved())...) {
 		out.Findings = append(out.Findings, &skepv1.Finding{Name: f.Name, Status: string(f.Status), Detail: f.Detail, Fix: f.Fix})
 	}
 	return connect.NewResponse(out), nil

@@ -12,6 +12,7 @@
 //     end (L20): a cell's directory and record exist before its first process.
 //
 // The packages below it: wire reads messages, cells keeps records, boxlink speaks
-// to a box, furniture is what stands in every cell, doctor looks at the host,
-// models speaks to the gateway.
+// to a box, furniture is what stands in every cell, terms what a profile comes to
+// here, measure how much a cell wrote, selftest proves the walls, doctor looks at the
+// host, models speaks to the gateway.
 package daemon

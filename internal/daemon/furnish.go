@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +10,7 @@ import (
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/reading"
+	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile/pathplan"
 	"skep.dev/skep/internal/sys"
@@ -51,14 +50,14 @@ func (d *Daemon) runDir(id string) string { return filepath.Join(d.Run, "cells",
 func (d *Daemon) furnish(l *life, a *application) (*cell.Spec, error) {
 	q := a.request
 	s := &cell.Spec{
-		ID: l.id, Hostname: hostname(l.id, q.Name), Argv: q.Argv, Dir: a.dir,
+		ID: l.id, Hostname: furniture.Hostname(l.id, q.Name), Argv: q.Argv, Dir: a.dir,
 		Env: furniture.Environment(q.Env, a.profile.Env.Set), HomePath: homePath, ShmSize: shmSize,
-		Limits: limits(a.profile, a.unenforced),
+		Limits: terms.Limits(a.profile, a.unenforced),
 	}
 	if q.Terminal != nil {
 		s.Terminal = &cell.Size{Rows: uint16(q.Terminal.Rows), Columns: uint16(q.Terminal.Columns)}
 	}
-	s.Files = furniture.Files(s.Hostname, d.feature.AgentID, d.feature.GroupID, zone())
+	s.Files = furniture.Files(s.Hostname, d.feature.AgentID, d.feature.GroupID, furniture.Zone())
 	for _, link := range a.plan.Links {
 		s.Links = append(s.Links, cell.Link{Path: link.Path, Target: link.Target})
 	}
@@ -81,10 +80,10 @@ func (d *Daemon) openOwn(s *cell.Spec, kept string) (err error) {
 	if kept != "" {
 		home = filepath.Join(d.State, "homes", kept)
 	}
-	if s.Home, err = makeDir(home); err != nil {
+	if s.Home, err = furniture.MakeDir(home); err != nil {
 		return err
 	}
-	if s.Tmp, err = makeDir(d.layerDir(s.ID, "tmp")); err != nil {
+	if s.Tmp, err = furniture.MakeDir(d.layerDir(s.ID, "tmp")); err != nil {
 		return err
 	}
 	s.Log, err = os.OpenFile(filepath.Join(d.cells.Dir(s.ID), reading.LogFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -108,7 +107,7 @@ func (d *Daemon) openGrants(l *life, s *cell.Spec, a *application) error {
 		}
 		l.held = append(l.held, g.Object)
 		if m.Writable {
-			layer, err := d.makeLayer(s.ID, layers, g.Object)
+			layer, err := furniture.MakeLayer(d.layerDir(s.ID, strconv.Itoa(layers)), g.Object)
 			if err != nil {
 				return err
 			}
@@ -131,41 +130,6 @@ func narrowing(k pathplan.MountKind) cell.NarrowKind {
 	return cell.Hidden
 }
 
-// makeLayer makes the directories of one overlay. The upper one is what the agent
-// sees as the grant's root, so that it has the mode of the base.
-func (d *Daemon) makeLayer(id string, n int, base *os.File) (*os.File, error) {
-	at := d.layerDir(id, strconv.Itoa(n))
-	for _, part := range []string{"upper", "work"} {
-		f, err := makeDir(filepath.Join(at, part))
-		if err != nil {
-			return nil, err
-		}
-		_ = f.Close()
-	}
-	st, err := sys.StatFile(base)
-	if err != nil {
-		return nil, err
-	}
-	if st.Mode&sys.ModeTypeMask == sys.ModeDir {
-		if err := os.Chmod(filepath.Join(at, "upper"), fs.FileMode(st.Mode&0o777)); err != nil {
-			return nil, fmt.Errorf("prepare layer: %w", err)
-		}
-	}
-	return makeDir(at)
-}
-
-// makeDir makes a directory of ours and opens it.
-func makeDir(path string) (*os.File, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make directory of the cell: %w", err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open directory of the cell: %w", err)
-	}
-	return f, nil
-}
-
 // openControl makes the warden's socket, where a later daemon finds it (L20a).
 func (d *Daemon) openControl(s *cell.Spec) (err error) {
 	if err := os.MkdirAll(d.runDir(s.ID), 0o700); err != nil {
@@ -179,28 +143,4 @@ func (d *Daemon) removeRun(id string) {
 	if err := os.RemoveAll(d.runDir(id)); err != nil {
 		d.Log.Warn("run directory of a cell is left", "cell", id, "err", err)
 	}
-}
-
-// zone is the host's time zone file, the one thing of the host that a cell is
-// told (L16a).
-func zone() []byte {
-	const largest = 64 << 10
-	raw, err := os.ReadFile("/etc/localtime")
-	if errors.Is(err, fs.ErrNotExist) || len(raw) > largest {
-		return nil
-	}
-	return raw
-}
-
-// hostname is the cell's name if it is one of a host, else a part of its id.
-func hostname(id, name string) string {
-	for _, c := range name {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return "cell-" + id[:8]
-		}
-	}
-	if name == "" || name[len(name)-1] == '-' || len(name) > 63 {
-		return "cell-" + id[:8]
-	}
-	return name
 }

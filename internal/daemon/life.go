@@ -10,6 +10,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/measure"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
@@ -282,7 +283,7 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 
 // keepEnd is the second half of settle.
 func (d *Daemon) keepEnd(id string, now time.Time, code int, cause cells.Cause, state cells.State) {
-	changed := d.countChanged(id)
+	changed := measure.Changed(d.layerDir(id))
 	_, err := d.cells.Change(id, func(r *cells.Record) {
 		r.State, r.Stopped, r.ExitCode, r.Cause = state, now, code, cause
 		r.FilesChanged = changed

@@ -6,22 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
-	"skep.dev/skep/internal/cell"
-	"skep.dev/skep/internal/cell/prove"
 	"skep.dev/skep/internal/daemon/cells"
-	"skep.dev/skep/internal/daemon/doctor"
-	"skep.dev/skep/internal/daemon/furniture"
-	"skep.dev/skep/internal/daemon/outputlog"
 	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
-	"skep.dev/skep/internal/sys"
 )
 
 // Walls knows whether this host's walls are proved (L10); run makes the proof.
@@ -29,11 +21,8 @@ type Walls interface {
 	Held(ctx context.Context, run selftest.Runner) (p selftest.Proof, fresh bool, err error)
 }
 
-const (
-	proofDir = "selftest" // in STATE, while a proof runs
-	// proofPids bounds the proving program, which is one process of some threads.
-	proofPids = 64
-)
+// proofDir is in STATE while a proof runs.
+const proofDir = "selftest"
 
 // proved returns the proof of the walls, without which no cell is built. The first
 // call after an upgrade runs a cell of its own, which is no user's: it has no
@@ -83,7 +72,7 @@ func (d *Daemon) runProof(ctx context.Context) (output string, err error) {
 	if err != nil {
 		return "", err
 	}
-	spec, err := d.proofSpec(dir, b.Process.Pid())
+	spec, err := selftest.Spec(dir, d.Prover, cells.NewID(), b.Process.Pid())
 	defer func() {
 		closeSpec(spec)
 		for _, g := range spec.Grants {
@@ -92,6 +81,9 @@ func (d *Daemon) runProof(ctx context.Context) (output string, err error) {
 		d.clear(spec.ID)
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
+	if err == nil {
+		err = d.openControl(spec)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -113,58 +105,7 @@ func (d *Daemon) runProof(ctx context.Context) (output string, err error) {
 	if result := r.Result(); result.ExitCode != 0 {
 		return "", errors.Join(fmt.Errorf("the proving program ended with status %d", result.ExitCode), result.Failed)
 	}
-	var said strings.Builder
-	_, err = outputlog.Read(spec.Log, 0, func(data []byte, _ uint64) error {
-		said.Write(data)
-		return nil
-	})
-	return said.String(), err
-}
-
-// proofSpec is a cell with nothing but the proving program. hostPid is a process
-// that it must not see. The caller closes what is in it, also with an error.
-func (d *Daemon) proofSpec(dir string, hostPid int) (s *cell.Spec, err error) {
-	s = &cell.Spec{
-		ID: cells.NewID(), Hostname: "selftest", Argv: []string{prove.Program, "prove", strconv.Itoa(hostPid)}, Dir: "/",
-		Env: furniture.Environment(nil, nil), HomePath: homePath, ShmSize: shmSize, Limits: cell.Limits{Pids: proofPids},
-		Narrow: []cell.Narrow{{Path: prove.Dir, Kind: cell.Hidden}},
-	}
-	if s.Home, err = makeDir(filepath.Join(dir, "home")); err != nil {
-		return s, err
-	}
-	if s.Tmp, err = makeDir(filepath.Join(dir, "tmp")); err != nil {
-		return s, err
-	}
-	if s.Log, err = os.OpenFile(filepath.Join(dir, "log"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return s, fmt.Errorf("make the log of the self-test: %w", err)
-	}
-	program, err := executable(d.Prover, filepath.Join(dir, "program"))
-	if err != nil {
-		return s, err
-	}
-	s.Grants = []cell.Grant{{Path: prove.Program, Object: program}}
-	return s, d.openControl(s)
-}
-
-// executable opens a program that an agent may execute: the file itself or, where it
-// is closed to others as an installed worker is, a copy.
-func executable(program, copied string) (*os.File, error) {
-	const byOthers = 0o005
-	info, err := os.Stat(program)
-	if err != nil {
-		return nil, fmt.Errorf("find the proving program: %w", err)
-	}
-	if info.Mode()&byOthers == byOthers {
-		return sys.OpenPath(program)
-	}
-	raw, err := os.ReadFile(program)
-	if err != nil {
-		return nil, fmt.Errorf("copy the proving program: %w", err)
-	}
-	if err := os.WriteFile(copied, raw, 0o755); err != nil {
-		return nil, fmt.Errorf("copy the proving program: %w", err)
-	}
-	return sys.OpenPath(copied)
+	return selftest.Said(spec.Log)
 }
 
 // unrecorded takes what a box tells of the proving program's one refused connect.
@@ -172,21 +113,3 @@ type unrecorded struct{}
 
 // RecordFlows implements boxlink.Recorder.
 func (unrecorded) RecordFlows(context.Context, string, []*skepv1.FlowRecord) error { return nil }
-
-// wallFindings are the self-test's lines of `skep doctor`.
-func (d *Daemon) wallFindings() []doctor.Finding {
-	p, err := d.proved()
-	if err != nil {
-		return []doctor.Finding{{
-			Name: "self-test", Status: doctor.Missing, Detail: err.Error(),
-			Fix: "this kernel or another security module answers otherwise: report it with the line above",
-		}}
-	}
-	out := []doctor.Finding{{
-		Name: "self-test", Status: doctor.OK, Detail: "proved " + p.At.Format(time.RFC3339) + " on Linux " + p.Kernel,
-	}}
-	for _, w := range prove.Walls() {
-		out = append(out, doctor.Finding{Name: "wall: " + w.Name, Status: doctor.OK, Detail: w.Did + ": " + w.Want})
-	}
-	return out
-}

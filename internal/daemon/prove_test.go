@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"skep.dev/skep/internal/daemon/doctor"
+	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/ledger"
 )
 
@@ -31,7 +32,7 @@ func TestUnprovedWallsStartNoCell(t *testing.T) {
 	if kinds := l.kinds(ledger.HostCell); !slices.Equal(kinds, []string{"note"}) {
 		t.Errorf("the chain of the host has %v", kinds)
 	}
-	if f := l.daemon.wallFindings(); len(f) != 1 || f[0].Status != doctor.Missing || !strings.Contains(f[0].Detail, "Landlock") {
+	if f := selftest.Findings(l.daemon.proved()); len(f) != 1 || f[0].Status != doctor.Missing || !strings.Contains(f[0].Detail, "Landlock") {
 		t.Errorf("%+v", f)
 	}
 	// A zero Config has no proof either.

@@ -18,9 +18,9 @@ import (
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
-	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -83,7 +83,7 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	r := cells.Record{
 		ID: id, Name: a.request.Name, State: cells.Building, UID: a.uid, Argv: a.request.Argv, WorkingDir: a.dir,
 		Profile: a.profile.Effective(), ProfileName: a.profile.File, ProfileDigest: a.profile.Digest(),
-		Rules: ruleTexts(a), Grants: grantsOf(a), Unenforced: a.unenforced, Created: now,
+		Rules: terms.Rules(a.plan), Grants: grantsOf(a), Unenforced: a.unenforced, Created: now,
 	}
 	l := &life{d: d, id: id, begin: now, profile: a.profile, changed: make(chan struct{})}
 	d.mu.Lock()
@@ -115,7 +115,7 @@ func declared(a *application, r cells.Record) *kind.CellDeclared {
 	}
 	return &kind.CellDeclared{
 		Name: r.Name, Program: kind.Bytes(r.Argv[0]), Args: len(r.Argv) - 1, ArgsDigest: hex.EncodeToString(digest.Sum(nil)),
-		Profile: kind.Bytes(r.ProfileName), ProfileDigest: r.ProfileDigest, Rights: rightTexts(a),
+		Profile: kind.Bytes(r.ProfileName), ProfileDigest: r.ProfileDigest, Rights: terms.Rights(a.profile, a.plan),
 		ConfirmedBy: fmt.Sprintf("uid:%d", a.uid), ConfirmedHow: a.request.ConfirmedHow,
 	}
 }
@@ -238,32 +238,6 @@ func (d *Daemon) policy(p *profile.Profile) (*skepv1.BoxPolicy, error) {
 		return nil, err
 	}
 	return boxlink.Policy(p, ceiling)
-}
-
-func ruleTexts(a *application) []string {
-	out := make([]string, 0, len(a.plan.Rules))
-	for _, r := range a.plan.Rules {
-		out = append(out, r.Path.String())
-	}
-	return out
-}
-
-// rightTexts are the rights of a profile in canonical text (L3).
-func rightTexts(a *application) []string {
-	out := []string{}
-	for _, r := range a.plan.Rules {
-		out = append(out, "path "+r.Path.String())
-	}
-	for _, n := range a.profile.Net {
-		out = append(out, "net "+n.Net.String())
-	}
-	if len(a.profile.Model.Roles) > 0 {
-		out = append(out, "model "+a.profile.Model.String())
-	}
-	if a.profile.Budget.Budget != (right.Budget{}) {
-		out = append(out, "budget "+a.profile.Budget.Budget.String())
-	}
-	return out
 }
 
 func walls(r cell.Running) []string {

@@ -1,17 +1,22 @@
-package daemon
+// Package terms says what a profile comes to on this host: which of its limits hold
+// here, and its rights as the record tells them.
+//
+// Its law: a limit that cannot be held and was not marked so is a refusal with its
+// line, never silence.
+package terms
 
 import (
 	"fmt"
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/profile"
+	"skep.dev/skep/internal/profile/pathplan"
 	"skep.dev/skep/internal/right"
 )
 
-// enforceable lists the limits that this host cannot hold and that the profile
+// Enforceable lists the limits that this host cannot hold and that the profile
 // marks as if_available; one that it demands is a refusal with its line (L2b, L13).
-func (d *Daemon) enforceable(p *profile.Profile) (unenforced []string, err error) {
-	holds := d.feature.Limits
+func Enforceable(p *profile.Profile, holds cell.Enforced) (unenforced []string, err error) {
 	for _, l := range []struct {
 		key   string
 		limit right.Limit
@@ -39,8 +44,8 @@ func (d *Daemon) enforceable(p *profile.Profile) (unenforced []string, err error
 	return unenforced, nil
 }
 
-// limits are those that the kernel is to hold; what it cannot was judged before.
-func limits(p *profile.Profile, unenforced []string) cell.Limits {
+// Limits are those that the kernel is to hold; what it cannot was judged before.
+func Limits(p *profile.Profile, unenforced []string) cell.Limits {
 	amount := func(key string, l right.Limit) int64 {
 		n, bounded := l.Value()
 		for _, u := range unenforced {
@@ -56,4 +61,31 @@ func limits(p *profile.Profile, unenforced []string) cell.Limits {
 	return cell.Limits{
 		Memory: amount("memory", p.Budget.Memory), Pids: amount("pids", p.Budget.PIDs), MilliCPU: amount("cpus", p.Budget.CPUs),
 	}
+}
+
+// Rules are the path rights of a plan, by real path, in canonical text.
+func Rules(plan *pathplan.Plan) []string {
+	out := make([]string, 0, len(plan.Rules))
+	for _, r := range plan.Rules {
+		out = append(out, r.Path.String())
+	}
+	return out
+}
+
+// Rights are all rights of a profile in canonical text (L3).
+func Rights(p *profile.Profile, plan *pathplan.Plan) []string {
+	out := []string{}
+	for _, r := range plan.Rules {
+		out = append(out, "path "+r.Path.String())
+	}
+	for _, n := range p.Net {
+		out = append(out, "net "+n.Net.String())
+	}
+	if len(p.Model.Roles) > 0 {
+		out = append(out, "model "+p.Model.String())
+	}
+	if p.Budget.Budget != (right.Budget{}) {
+		out = append(out, "budget "+p.Budget.Budget.String())
+	}
+	return out
 }
