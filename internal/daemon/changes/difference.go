@@ -3,6 +3,7 @@ package changes
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"connectrpc.com/connect"
 
@@ -108,11 +109,13 @@ func (c *Changes) Drop(ctx context.Context, q *connect.Request[skepv1.DropReques
 			return nil, connect.NewError(connect.CodeUnavailable, err)
 		}
 	}
-	if err := c.DropLayer(ctx, r.ID); err != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, err)
-	}
+	// From here on it is only a rest, which a crash leaves to the next start: half a
+	// layer must never pass for what a cell changed.
 	if r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Dropped }); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	if err := c.DropLayer(ctx, r.ID); err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%w; what is left of it goes at the next start of skepd", err))
 	}
 	c.Record.Seal(r.ID)
 	return connect.NewResponse(cells.Message(r)), nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -130,40 +131,55 @@ func (c *Changes) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (st
 	return c.Desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: handover.RoleLayer}}, Files: []*os.File{conn}})
 }
 
+// dropTime bounds the removal of a layer.
+const dropTime = time.Minute
+
 // DropLayer deletes what a cell wrote. Files that the agent made unreadable are
-// removed by a process in a namespace of the cell's ids (S12a).
+// removed by a process in a namespace of the cell's ids (S12a). What was begun is
+// not left half done because a caller goes.
 func (c *Changes) DropLayer(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTime)
+	defer cancel()
+	err := c.emptyLayer(ctx, id)
+	if err != nil && ctx.Err() == nil {
+		err = c.emptyLayer(ctx, id) // its process may have been killed
+	}
+	if err == nil {
+		err = os.RemoveAll(c.dir(id))
+	}
+	if err != nil {
+		return fmt.Errorf("remove the layer: %w", err)
+	}
+	return nil
+}
+
+func (c *Changes) emptyLayer(ctx context.Context, id string) error {
 	entries, err := os.ReadDir(c.dir(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("remove the layer: %w", err)
+		return err
 	}
 	var f layerFiles
 	defer f.close()
 	for _, e := range entries {
 		dir, err := os.Open(c.dir(id, e.Name()))
 		if err != nil {
-			return fmt.Errorf("remove the layer: %w", err)
+			return err
 		}
 		f.grants = append(f.grants, cell.LayerGrant{Layer: dir})
 	}
-	if len(f.grants) > 0 {
-		conn, process, err := c.startLayer(ctx, cell.LayerPowers{Remove: true}, f.grants)
-		if err != nil {
-			return err
-		}
-		client := layer.NewClient(conn, len(f.grants))
-		err = client.Remove(ctx)
-		_ = client.Close()
-		_ = process.Kill()
-		if err != nil {
-			return fmt.Errorf("remove the layer: %w", err)
-		}
+	if len(f.grants) == 0 {
+		return nil
 	}
-	if err := os.RemoveAll(c.dir(id)); err != nil {
-		return fmt.Errorf("remove the layer: %w", err)
+	conn, process, err := c.startLayer(ctx, cell.LayerPowers{Remove: true}, f.grants)
+	if err != nil {
+		return err
 	}
-	return nil
+	client := layer.NewClient(conn, len(f.grants))
+	err = client.Remove(ctx)
+	_ = client.Close()
+	_ = process.Kill()
+	return err
 }
