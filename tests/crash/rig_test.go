@@ -35,6 +35,7 @@ type rig struct {
 // cell is what `skep ps --json` says.
 type cell struct {
 	ID    string   `json:"id"`
+	Name  string   `json:"name"`
 	State string   `json:"state"`
 	Argv  []string `json:"argv"`
 	Cause string   `json:"cause"`
