@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -160,22 +162,37 @@ func TestConfined(t *testing.T) {
 	syscall.Exit(0)
 }
 
-// TestConfineForbids runs the same attempts confined and free, in a program built
-// as skep-box is: without cgo, whose threads would escape Landlock.
-func TestConfineForbids(t *testing.T) {
-	if testing.Short() || os.Getenv(confinedEnv) != "" {
-		t.Skip("builds a program")
+// shipped is this test binary, built as skep-box is: without cgo, whose threads
+// Landlock does not reach, and without the race detector.
+func shipped(t *testing.T) string {
+	t.Helper()
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"}) {
+		program, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return program
 	}
-	if runtime.GOARCH != "amd64" {
-		t.Skip("knows the system call numbers of amd64 only")
-	}
-	world(t)
 	program := filepath.Join(t.TempDir(), "box.test")
 	build := exec.Command("go", "test", "-c", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
+	return program
+}
+
+// TestConfineForbids runs the same attempts confined and free, in a program built
+// as skep-box is: without cgo, whose threads would escape Landlock.
+func TestConfineForbids(t *testing.T) {
+	if os.Getenv(confinedEnv) != "" {
+		t.Skip("this is the child")
+	}
+	if runtime.GOARCH != "amd64" {
+		t.Skip("knows the system call numbers of amd64 only")
+	}
+	world(t)
+	program := shipped(t)
 	free, confined := attempts(t, program, "free"), attempts(t, program, "confined")
 	for what := range forbidden() {
 		key := "tries " + what

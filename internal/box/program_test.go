@@ -11,27 +11,19 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/testlab"
 )
 
 // TestProgramWorksConfined runs skep-box itself, as it ships: everything that it
 // does for a cell must pass its own filter.
 func TestProgramWorksConfined(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a program")
-	}
-	program := filepath.Join(t.TempDir(), "skep-box")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/skep-box")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	program := testlab.Built(t, "skep-box")
 	port := echoAt(t, public4+":0")
 	var said bytes.Buffer
 	l := startAs(t, &skepv1.Assignment{Policy: &skepv1.BoxPolicy{Model: true, Rules: []*skepv1.BoxRule{

@@ -49,6 +49,6 @@ void processes(char **args, int count)
     siginfo_t info = {.si_signo = SIGCONT, .si_code = SI_QUEUE};
     report("rt_sigqueueinfo", syscall(SYS_rt_sigqueueinfo, victim, SIGCONT, &info));
     report("pidfd_open", syscall(SYS_pidfd_open, victim, 0));
-    report("setpriority", syscall(SYS_setpriority, 0, victim, 1));
+    report("setpriority", syscall(SYS_setpriority, 0, victim, 19));
     reads("/proc/PID/cmdline", of(args[0], "cmdline"));
 }
