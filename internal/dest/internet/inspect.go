@@ -52,8 +52,8 @@ func (r *relay) checkFirst() (flow.Reason, error) {
 		return v.Refusal(), errRefused
 	}
 	n, err := r.up.Write(first.Bytes())
-	r.sent.Add(uint64(n))
-	r.touch()
+	r.meter.Up.Add(uint64(n))
+	r.meter.Touch()
 	return flow.None, err
 }
 
@@ -162,11 +162,11 @@ func (r *relay) await(in *bufio.Reader) error {
 
 func (r *relay) forward(in *bufio.Reader, h route.Head) error {
 	n, err := r.up.Write(h.Raw)
-	r.sent.Add(uint64(n))
+	r.meter.Up.Add(uint64(n))
 	if err != nil {
 		return err
 	}
-	r.touch()
+	r.meter.Touch()
 	_ = r.agent.SetReadDeadline(time.Now().Add(r.idle))
 	_, err = route.CopyBody(counted{r}, in, h)
 	var fault *route.HeadError
@@ -188,11 +188,11 @@ func (r *relay) upgraded() ([]byte, bool, error) {
 		}
 		passed += len(head)
 		n, err := r.agent.Write(head)
-		r.received.Add(uint64(n))
+		r.meter.Down.Add(uint64(n))
 		if err != nil {
 			return nil, false, err
 		}
-		r.touch()
+		r.meter.Touch()
 		if status == 101 || status < 100 || status > 199 {
 			ahead, _ := out.Peek(out.Buffered())
 			return ahead, status == 101, nil
@@ -237,7 +237,7 @@ func statusCode(line string) int {
 func (r *relay) opaque(in *bufio.Reader) error {
 	ahead, _ := in.Peek(in.Buffered())
 	n, err := r.up.Write(ahead)
-	r.sent.Add(uint64(n))
+	r.meter.Up.Add(uint64(n))
 	if err != nil {
 		return err
 	}
@@ -247,14 +247,11 @@ func (r *relay) opaque(in *bufio.Reader) error {
 // refuseHTTP answers the agent over HTTP (B64), after the server has finished
 // what came before. What is not HTTP is closed without a word.
 func (r *relay) refuseHTTP(why flow.Reason, first bool) {
-	if first {
-		close(r.downDone)
-	} else {
-		r.answering.Store(true)
+	if !first {
+		r.hold()
 		_ = r.up.CloseWrite()
-		_ = r.up.SetReadDeadline(time.Now().Add(finishTime))
-		stop := time.AfterFunc(finishTime, func() { _ = r.up.Close() })
-		<-r.downDone
+		stop := time.AfterFunc(finishTime, r.flow.Stop)
+		_ = r.flow.Down()
 		stop.Stop()
 	}
 	r.linger(route.Answer(why))
@@ -262,10 +259,16 @@ func (r *relay) refuseHTTP(why flow.Reason, first bool) {
 
 // answer ends the server's side and gives the agent one last message.
 func (r *relay) answer(text string) {
-	r.answering.Store(true)
+	r.hold()
+	r.flow.Stop()
 	_ = r.up.Close()
-	<-r.downDone
 	r.linger(text)
+}
+
+// hold leaves the agent's end to us.
+func (r *relay) hold() {
+	r.answering.Store(true)
+	r.flow.Hold()
 }
 
 // linger writes and then reads on for a moment: closing with unread bytes would
@@ -284,8 +287,8 @@ type counted struct{ r *relay }
 
 func (c counted) Write(b []byte) (int, error) {
 	n, err := c.r.up.Write(b)
-	c.r.sent.Add(uint64(n))
-	c.r.touch()
+	c.r.meter.Up.Add(uint64(n))
+	c.r.meter.Touch()
 	_ = c.r.agent.SetReadDeadline(time.Now().Add(c.r.idle))
 	return n, err
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+
+	"skep.dev/skep/internal/dest/internet/splicer"
 )
 
 // known is what the host knows about names, as the daemon pushed it (B101). It is
@@ -17,6 +19,7 @@ type known struct {
 // resolves nothing.
 type Dest struct {
 	names atomic.Pointer[known]
+	loop  splicer.Loop // moves the bytes of all flows
 }
 
 // Set replaces what is known about names: the resolvers in order, and the hosts

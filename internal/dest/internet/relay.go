@@ -3,13 +3,13 @@ package internet
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/dest/internet/splicer"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
 )
@@ -17,6 +17,7 @@ import (
 // upstream is one dialed connection, waiting for its agent.
 type upstream struct {
 	conn    *net.TCPConn
+	loop    *splicer.Loop
 	permit  boundary.Permit
 	dropped int
 	idle    time.Duration // 0: the limit of B150
@@ -34,25 +35,26 @@ func (u *upstream) Address() netip.AddrPort {
 // Dropped is how many resolved addresses were not kept.
 func (u *upstream) Dropped() int { return u.dropped }
 
-// relay is one flow in both directions.
+// relay is one flow in both directions. While it is inspected, agent and up are
+// used here; the rest is the loop's.
 type relay struct {
 	agent, up *net.TCPConn
+	flow      *splicer.Flow
+	meter     splicer.Meter
 	permit    boundary.Permit
 	idle      time.Duration
 	ctx       context.Context
 
-	sent, received atomic.Uint64
-	last           atomic.Int64 // when a byte last moved, Unix nanoseconds
-	answering      atomic.Bool  // the agent gets an answer of ours: leave its end open
-	inner          flow.Inner
-	downDone       chan struct{}
-	downErr        error // set before downDone is closed
+	inner     flow.Inner
+	down      bool          // the server's bytes are relayed
+	ahead     chan struct{} // closed when what was read ahead is written; nil without it
+	answering atomic.Bool   // the agent gets an answer of ours: leave its end open
 }
 
 // errIdle says that nothing moved for too long; errRefused that the inner check
 // ended the flow and the agent has been answered.
 var (
-	errIdle    = errors.New("nothing moved for too long")
+	errIdle    = splicer.ErrIdle
 	errRefused = errors.New("refused by the inner check")
 )
 
@@ -64,17 +66,23 @@ func (u *upstream) Carry(ctx context.Context, agent net.Conn) boundary.End {
 		boundary.Reset(u.conn)
 		return boundary.End{Reason: flow.DialFailed}
 	}
-	r := &relay{agent: c, up: u.conn, permit: u.permit, idle: u.idle, ctx: ctx, downDone: make(chan struct{})}
+	r := &relay{agent: c, up: u.conn, permit: u.permit, idle: u.idle, ctx: ctx}
 	if r.idle == 0 {
 		r.idle = boundary.IdleTCP
 	}
-	r.touch()
+	var err error
+	if r.flow, err = u.loop.New(r.agent, r.up, &r.meter, r.idle); err != nil {
+		boundary.Reset(r.agent)
+		boundary.Reset(r.up)
+		return boundary.End{Reason: flow.Busy}
+	}
 	stop := context.AfterFunc(ctx, r.reset)
 	defer stop()
 	why := r.run()
+	r.flow.Stop()
 	_ = r.agent.Close()
 	_ = r.up.Close()
-	return boundary.End{Up: r.sent.Load(), Down: r.received.Load(), Reason: why, Inner: r.inner}
+	return boundary.End{Up: r.meter.Up.Load(), Down: r.meter.Down.Load(), Reason: why, Inner: r.inner}
 }
 
 // run is the whole life of a flow: check what the agent says, then relay both
@@ -97,13 +105,16 @@ func (r *relay) run() flow.Reason {
 	if err != nil && why == flow.None {
 		r.reset()
 	}
-	<-r.downDone
+	var down error
+	if r.down {
+		down = r.flow.Down()
+	}
 	switch {
 	case why != flow.None:
 		return why
 	case r.ctx.Err() != nil:
 		return flow.Revoked
-	case errors.Is(err, errIdle) || errors.Is(r.downErr, errIdle):
+	case errors.Is(err, errIdle) || errors.Is(down, errIdle):
 		return flow.IdleTimeout
 	}
 	return flow.None
@@ -112,72 +123,53 @@ func (r *relay) run() flow.Reason {
 // startDown relays from the server to the agent beside the caller, first what was
 // read ahead.
 func (r *relay) startDown(ahead []byte) {
+	r.down = true
+	if r.permit.Inspect() != policy.WantNothing {
+		go r.watchDown()
+	}
+	if len(ahead) == 0 {
+		r.flow.BeginDown()
+		return
+	}
+	r.ahead = make(chan struct{})
 	go func() {
-		defer close(r.downDone)
+		defer close(r.ahead)
 		n, err := r.agent.Write(ahead)
-		r.received.Add(uint64(n))
-		if r.downErr = err; err == nil {
-			r.downErr = r.pump(r.agent, r.up, &r.received)
-		}
-		switch {
-		case r.answering.Load():
-		case r.downErr != nil:
+		r.meter.Down.Add(uint64(n))
+		if err != nil {
 			r.reset()
-		default:
-			_ = r.agent.CloseWrite()
 		}
+		r.flow.BeginDown()
 	}()
 }
 
-// pumpUp relays from the agent to the server and passes on its end of file.
+// watchDown ends a flow whose server has reset while the agent is still being read
+// here.
+func (r *relay) watchDown() {
+	if err := r.flow.Down(); err != nil && !errors.Is(err, splicer.ErrStopped) && !r.answering.Load() {
+		r.reset()
+	}
+}
+
+// pumpUp relays from the agent to the server and passes on its end of file. From
+// now on both connections are the loop's alone: the Go runtime would be woken for
+// each of their bytes, too.
 func (r *relay) pumpUp() error {
-	if err := r.pump(r.up, r.agent, &r.sent); err != nil {
-		return err
+	r.flow.BeginUp()
+	if r.ahead != nil {
+		<-r.ahead
 	}
-	_ = r.up.CloseWrite()
-	return nil
+	_ = r.agent.Close()
+	_ = r.up.Close()
+	return r.flow.Up()
 }
 
-// pieceSize bounds one splice, so that counters and deadlines stay fresh.
-const pieceSize = 64 << 20
-
-// pump moves bytes to the end of file. Between two TCP connections the kernel
-// moves them (splice).
-func (r *relay) pump(dst, src *net.TCPConn, count *atomic.Uint64) error {
-	for {
-		if err := src.SetReadDeadline(time.Now().Add(r.idle / 4)); err != nil {
-			return err
-		}
-		if r.ctx.Err() != nil {
-			return r.ctx.Err()
-		}
-		n, err := io.Copy(dst, &io.LimitedReader{R: src, N: pieceSize})
-		count.Add(uint64(n))
-		if n > 0 {
-			r.touch()
-		}
-		switch {
-		case err == nil && n < pieceSize:
-			return nil
-		case err == nil:
-		case isTimeout(err):
-			if r.isIdle() {
-				return errIdle
-			}
-		default:
-			return err
-		}
-	}
-}
-
-// isIdle: a splice reports its bytes when it returns, at least every quarter of
-// the bound, so that both directions are known to that grain.
-func (r *relay) isIdle() bool { return time.Since(time.Unix(0, r.last.Load())) >= r.idle }
-
-func (r *relay) touch() { r.last.Store(time.Now().UnixNano()) }
+// isIdle is for the parts of a flow that are moved here.
+func (r *relay) isIdle() bool { return r.meter.Quiet() >= r.idle }
 
 // reset ends both connections at once, so that each peer sees a reset.
 func (r *relay) reset() {
 	boundary.Reset(r.agent)
 	boundary.Reset(r.up)
+	r.flow.Reset()
 }
