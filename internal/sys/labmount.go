@@ -31,6 +31,14 @@ func MountTmpfs(at string) error {
 	return nil
 }
 
+// MountSmallTmpfs is MountTmpfs with room for size bytes and no more.
+func MountSmallTmpfs(at string, size int64) error {
+	if err := unix.Mount("none", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=755,size=%d", size)); err != nil {
+		return fmt.Errorf("mount a tmpfs of %d bytes at %s: %w", size, at, err)
+	}
+	return nil
+}
+
 // ChangeRoot makes a mount point the root of this mount namespace; the old root
 // is gone from it. The working directory is the new root.
 func ChangeRoot(root string) error {

@@ -45,6 +45,29 @@ func ownRoot(dir string) error {
 	return os.Chdir(here)
 }
 
+// smallDisk is a filesystem of a lab that is soon full, in bytes.
+const smallDisk = 48 << 20
+
+// smallAt is where it is mounted.
+func smallAt() string {
+	if _, err := os.Stat(ownTree); err == nil {
+		return filepath.Join(ownTree, "small")
+	}
+	return filepath.Join(os.Getenv(labDirVariable), "small")
+}
+
+// makeSmall mounts it, once the lab has its root.
+func makeSmall() error {
+	if err := os.Mkdir(smallAt(), 0o755); err != nil {
+		return fmt.Errorf("make the lab's small disk: %w", err)
+	}
+	return sys.MountSmallTmpfs(smallAt(), smallDisk)
+}
+
+// SmallDisk is a directory on a filesystem of its own, which is soon full. There is
+// one, which a test of the package leaves empty.
+func (l *Lab) SmallDisk() string { return smallAt() }
+
 // show puts one entry of the old root into the new one.
 func show(e fs.DirEntry, from, at string) error {
 	switch {

@@ -115,6 +115,9 @@ func setUp() int {
 			return failed(err)
 		}
 	}
+	if err := makeSmall(); err != nil {
+		return failed(err)
+	}
 	shared := "" // why the host's /etc is the lab's, too
 	if err := ownEtc(dir); err != nil {
 		shared = err.Error()
