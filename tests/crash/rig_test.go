@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +25,7 @@ type rig struct {
 	*journey.Person
 	t        *testing.T
 	programs string
+	disk     string // the state directory, where it is not in its usual place
 	temp     string // the TMPDIR of her commands
 	records  map[string]string
 	cells    map[string]cell // all that there ever were
@@ -79,7 +79,11 @@ func set(t *testing.T) *rig {
 }
 
 func (r *rig) state(parts ...string) string {
-	return filepath.Join(append([]string{r.Dir, "state"}, parts...)...)
+	at := filepath.Join(r.Dir, "state")
+	if r.disk != "" {
+		at = r.disk
+	}
+	return filepath.Join(append([]string{at}, parts...)...)
 }
 
 func (r *rig) run(parts ...string) string {
@@ -92,7 +96,7 @@ func (r *rig) processes() table { return processes(r.t, r.programs) }
 type started struct {
 	args     []string
 	cmd      *exec.Cmd
-	out, err bytes.Buffer
+	out, err buffer
 	done     chan struct{}
 }
 
