@@ -73,15 +73,17 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
 		return
 	}
 	if err := g.record(ctx, r); err != nil {
-		Reset(agent)
 		r.Verdict = flow.Verdict{Reason: endedOr(ctx, flow.RecordUnavailable), Rule: v.Rule, Line: v.Line}
+		Reset(agent)
 		g.refuse(ctx, r)
 		return
 	}
 	up, err := g.dest(q).Open(ctx, Permit{request: q, policy: p.value})
 	if err != nil {
+		// The reason first: the reset may be what ends the agent, and with it the cell.
+		r = failed(ctx, r, err)
 		Reset(agent)
-		g.failed(ctx, r, err)
+		g.outcome(ctx, r)
 		return
 	}
 	end := up.Carry(ctx, agent)
@@ -143,11 +145,11 @@ func (g *Gate) dest(q flow.Request) Dest {
 	return g.Model
 }
 
-func (g *Gate) failed(ctx context.Context, r Record, err error) {
+func failed(ctx context.Context, r Record, err error) Record {
 	why := &Failure{Reason: flow.DialFailed, Err: err}
 	errors.As(err, &why)
 	r.Verdict.Reason, r.Dropped = endedOr(ctx, why.Reason), why.Dropped
-	g.outcome(ctx, r)
+	return r
 }
 
 // endedOr is the reason of something that failed: that the cell ended meanwhile
