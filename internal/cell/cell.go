@@ -92,8 +92,8 @@ type Limits struct {
 	MilliCPU int64
 }
 
-// Enforced says which limits hold.
-type Enforced struct{ Memory, Pids, CPU bool }
+// Enforced says which limits hold. Time says that processor time is counted.
+type Enforced struct{ Memory, Pids, CPU, Time bool }
 
 // Event is what happens to a running cell.
 type Event struct {
@@ -125,6 +125,7 @@ type Result struct {
 
 // Usage is what the kernel counted.
 type Usage struct {
+	Memory     int64 // bytes, now; 0 after the end
 	MemoryPeak int64 // bytes
 	OOMKills   int64
 	CPU        time.Duration
@@ -171,6 +172,11 @@ type Mortal interface{ Gone() <-chan struct{} }
 // are gone. That nothing is left is no error.
 type Sweeper interface {
 	Sweep(ctx context.Context, cell string) error
+}
+
+// Meter is a driver that can say what a running cell has used so far.
+type Meter interface {
+	Usage(ctx context.Context, cell string) (Usage, error)
 }
 
 // LayerGrant is one writable grant for a layer process: its base and its layer

@@ -1,9 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"time"
 
+	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/measure"
 )
@@ -11,19 +15,43 @@ import (
 // limit begins to watch the budgets that no kernel mechanism holds.
 func (d *Daemon) limit(l *life) {
 	if ms, bounded := l.profile.Budget.Wall.Value(); bounded {
-		l.after(time.Duration(ms)*time.Millisecond, func() {
+		l.after("wall", time.Duration(ms)*time.Millisecond, func() {
 			l.end(cells.Cause{Word: "budget", Budget: "wall", Limit: ms, Peak: int64(millis(d.Clock.Now().Sub(l.begin)))})
 		})
 	}
 	if limit, bounded := l.profile.Budget.Disk.Value(); bounded {
 		d.watchDisk(l, limit, time.Second)
 	}
+	meter, counts := d.Driver.(cell.Meter)
+	if ms, bounded := l.profile.Budget.CPUTime.Value(); bounded && counts && !slices.Contains(l.unenforced, "cpu_time") {
+		d.watchTime(l, meter, time.Duration(ms)*time.Millisecond, 0)
+	}
+}
+
+// watchTime asks for the processor time of a cell each second, and more often
+// when all processors together could use up what is left before (L13).
+func (d *Daemon) watchTime(l *life, meter cell.Meter, limit, used time.Duration) {
+	const soonest = 50 * time.Millisecond
+	wait := max(soonest, min(time.Second, (limit-used)/time.Duration(runtime.NumCPU())))
+	l.after("cpu_time", wait, func() {
+		ctx, cancel := context.WithTimeout(d.ctx, 5*time.Second)
+		defer cancel()
+		u, err := meter.Usage(ctx, l.id)
+		switch {
+		case err != nil: // what is not counted is not bounded
+			l.end(cells.Cause{Word: "failed", Detail: "its processor time cannot be counted any more: " + err.Error()})
+		case u.CPU >= limit:
+			l.end(cells.Cause{Word: "budget", Budget: "cpu_time", Limit: limit.Milliseconds(), Peak: u.CPU.Milliseconds()})
+		default:
+			d.watchTime(l, meter, limit, u.CPU)
+		}
+	})
 }
 
 // watchDisk measures the layer each second and, where that takes long, less
 // often: at most a tenth of the time goes into it (L13a).
 func (d *Daemon) watchDisk(l *life, limit int64, wait time.Duration) {
-	l.after(wait, func() {
+	l.after("disk", wait, func() {
 		begin := time.Now() // what the measuring costs, not what the cell is told
 		used := measure.Usage(filepath.Join(d.cells.Dir(l.id), "layer"))
 		if used > limit {

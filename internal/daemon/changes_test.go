@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/sys"
 )
@@ -221,7 +222,7 @@ func TestDiskBudgetEndsTheCell(t *testing.T) {
 			go l.turnUntilEnded(time.Second)
 		}
 	}
-	if c.GetCause() != "budget: disk" || c.ExitCode != exitBudget || c.Peak < 1<<20 {
+	if c.GetCause() != "budget: disk" || c.ExitCode != ending.Budget || c.Peak < 1<<20 {
 		t.Errorf("got %v (%v)", c, stream.Err())
 	}
 }

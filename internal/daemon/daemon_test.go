@@ -25,6 +25,7 @@ import (
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cell/celltest/plain"
+	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/selftest"
@@ -345,8 +346,75 @@ func TestWallBudgetEndsTheCell(t *testing.T) {
 			l.clock.turn(20 * time.Minute)
 		}
 	}
-	if c.GetExitCode() != exitBudget || c.Cause != "budget: wall" || c.Limit != (20*time.Minute).Milliseconds() || c.Peak < c.Limit {
+	if c.GetExitCode() != ending.Budget || c.Cause != "budget: wall" || c.Limit != (20*time.Minute).Milliseconds() || c.Peak < c.Limit {
 		t.Errorf("got %v (%v)", c, stream.Err())
+	}
+}
+
+// Processor time is what the kernel has counted, asked again and again; where it
+// cannot be asked any more, the cell ends (L13).
+func TestProcessorTimeEndsTheCell(t *testing.T) {
+	for name, c := range map[string]struct {
+		used  []time.Duration // the answers, in turn; an error after the last
+		cause string
+		code  int32
+	}{
+		"used up":     {[]time.Duration{time.Second, 59 * time.Second, time.Minute}, "budget: cpu_time", ending.Budget},
+		"not counted": {[]time.Duration{time.Second}, "failed: its processor time cannot be counted any more: no worker", ending.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			asked := make(chan struct{}, 8)
+			n := 0
+			l.driver.Time = true
+			l.driver.Used = func() (time.Duration, error) {
+				defer func() { asked <- struct{}{} }()
+				if n++; n > len(c.used) {
+					return 0, errors.New("no worker")
+				}
+				return c.used[n-1], nil
+			}
+			l.start()
+			stream, err := l.client().Run(context.Background(), connect.NewRequest(l.request("budget: {cpu_time: 1m}\n", "/bin/sleep", "600")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.Close()
+			for stream.Receive() && stream.Msg().Cell.GetState() != skepv1.CellState_CELL_STATE_RUNNING {
+			}
+			ended := make(chan *skepv1.Cell, 1)
+			go func() {
+				var last *skepv1.Cell
+				for stream.Receive() {
+					last = stream.Msg().Cell
+				}
+				ended <- last
+			}()
+			for {
+				l.clock.turn(time.Second)
+				select {
+				case <-asked:
+				case last := <-ended:
+					if last.GetCause() != c.cause || last.ExitCode != c.code {
+						t.Errorf("%+v", last)
+					}
+					return
+				default:
+				}
+			}
+		})
+	}
+}
+
+// A host that does not count refuses the budget, or runs without it where that is said.
+func TestUncountedTimeIsRefused(t *testing.T) {
+	l := newLab(t).start()
+	if _, err := l.run(l.request("budget: {cpu_time: 1m}\n", "true")); err == nil || !strings.Contains(err.Error(), "budget.cpu_time (line 4") {
+		t.Errorf("%v", err)
+	}
+	c, err := l.run(l.request("budget: {cpu_time: {limit: 1m, if_available: true}}\n", "true"))
+	if err != nil || !slices.Equal(c.Unenforced, []string{"cpu_time"}) {
+		t.Errorf("%v %v", c, err)
 	}
 }
 
@@ -378,7 +446,7 @@ func TestBoxThatCannotServeStartsNoAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.State != skepv1.CellState_CELL_STATE_FAILED || c.ExitCode != exitFailed || !strings.Contains(c.Cause, "no route") {
+	if c.State != skepv1.CellState_CELL_STATE_FAILED || c.ExitCode != ending.Failed || !strings.Contains(c.Cause, "no route") {
 		t.Errorf("got %v", c)
 	}
 	if got := l.kinds(c.Id); !slices.Equal(got, []string{"cell.declared", "cell.stopped"}) {
@@ -399,7 +467,7 @@ func TestWithoutWorkerTheDaemonEnds(t *testing.T) {
 			l.driver.Break()
 		}
 	}
-	if last.GetState() != skepv1.CellState_CELL_STATE_STOPPED || last.ExitCode != exitFailed || !strings.Contains(last.Cause, "skep-worker died") {
+	if last.GetState() != skepv1.CellState_CELL_STATE_STOPPED || last.ExitCode != ending.Failed || !strings.Contains(last.Cause, "skep-worker died") {
 		t.Errorf("the cell: %v", last)
 	}
 	if err := <-l.ended; err != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/measure"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger/kind"
@@ -22,17 +24,18 @@ type ledgerBody = kind.Body
 
 // life is one cell that has not ended.
 type life struct {
-	d       *Daemon
-	id      string
-	begin   time.Time
-	profile *profile.Profile
-	held    []*os.File // the granted roots, for a difference while the cell runs
+	d          *Daemon
+	id         string
+	begin      time.Time
+	profile    *profile.Profile
+	unenforced []string   // keys of the budget that nothing holds here
+	held       []*os.File // the granted roots, for a difference while the cell runs
 
 	mu      sync.Mutex
 	running cell.Running
 	box     *boxes.Box
-	cause   cells.Cause // the first reason to end it
-	stops   []func()    // timers
+	cause   cells.Cause       // the first reason to end it
+	stops   map[string]func() // timers, the last of each purpose
 	changed chan struct{}
 	notices []string // for the caller, who named a profile
 	closing bool     // no timer is armed any more
@@ -93,7 +96,8 @@ func (l *life) ask(grace time.Duration, c cells.Cause) {
 	}
 	r := l.running
 	if r != nil {
-		l.stops = append(l.stops, l.d.Clock.AfterFunc(grace, func() { _ = r.Kill() }))
+		// Each keeps its own: a later, longer grace does not lengthen an earlier one.
+		l.stops["grace "+strconv.Itoa(len(l.stops))] = l.d.Clock.AfterFunc(grace, func() { _ = r.Kill() })
 	}
 	l.mu.Unlock()
 	if r != nil {
@@ -102,12 +106,13 @@ func (l *life) ask(grace time.Duration, c cells.Cause) {
 	}
 }
 
-// after does something later, unless the cell has ended before.
-func (l *life) after(d time.Duration, f func()) {
+// after does something later, unless the cell has ended before. what is its purpose:
+// one timer of each is kept.
+func (l *life) after(what string, d time.Duration, f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closing {
-		l.stops = append(l.stops, l.d.Clock.AfterFunc(d, f))
+		l.stops[what] = l.d.Clock.AfterFunc(d, f)
 	}
 }
 
@@ -208,7 +213,7 @@ func (l *life) finish(result cell.Result) {
 	}
 	l.mu.Unlock()
 	sys.CloseAll(l.held)
-	code, cause := judge(l.profile, result, cause)
+	code, cause := ending.Judge(l.profile, result, cause)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
 	if result.Left == nil {
 		l.d.removeRun(l.id)
@@ -217,38 +222,6 @@ func (l *life) finish(result cell.Result) {
 	}
 	l.conclude()
 }
-
-// judge turns a driver's result and our own reason into exit status and cause (L19).
-func judge(p *profile.Profile, result cell.Result, cause cells.Cause) (int, cells.Cause) {
-	code := result.ExitCode
-	memory, bounded := p.Budget.Memory.Value()
-	switch {
-	case cause.Word == "budget":
-		code = exitBudget
-	case cause.Word == "failed":
-		code = exitFailed
-	case cause.Word != "":
-	case result.Usage.OOMKills > 0 && code == 128+int(syscall.SIGKILL) && bounded:
-		code = exitBudget
-		cause = cells.Cause{Word: "budget", Budget: "memory", Limit: memory, Peak: result.Usage.MemoryPeak}
-	case result.Failed != nil && (code == exitNotExecutable || code == exitNotFound):
-		cause = cells.Cause{Word: "exit", Detail: result.Failed.Error()}
-	case result.Failed != nil:
-		code = exitFailed
-		cause = cells.Cause{Word: "failed", Detail: result.Failed.Error()}
-	default:
-		cause = cells.Cause{Word: "exit"}
-	}
-	return code, cause
-}
-
-// The exit statuses that are Skep's own (L19).
-const (
-	exitBudget        = 124
-	exitFailed        = 125
-	exitNotExecutable = 126
-	exitNotFound      = 127
-)
 
 // settle records the end of a cell: in the ledger, then in its record.
 func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause, state cells.State) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
 )
@@ -68,7 +69,7 @@ func (d *Daemon) endOrphan(ctx context.Context, r cells.Record) error {
 		// It may have been executed just before the crash, so its layer is kept.
 		cause.Detail += "; it had not been recorded as running"
 	}
-	d.settle(r.ID, begin, exitFailed, cause, state)
+	d.settle(r.ID, begin, ending.Failed, cause, state)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/ledger/kind"
@@ -53,7 +54,7 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	}
 	// From here on the cell's life does not hang on the caller's.
 	if err := d.build(l, a); err != nil {
-		d.settle(l.id, begin, exitFailed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
+		d.settle(l.id, begin, ending.Failed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
 		d.clear(l.id)
 		sys.CloseAll(l.held)
 		d.removeLayer(l.id)
@@ -85,7 +86,8 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 		Profile: a.profile.Effective(), ProfileName: a.profile.File, ProfileDigest: a.profile.Digest(),
 		Rules: terms.Rules(a.plan), Grants: grantsOf(a), Unenforced: a.unenforced, Created: now,
 	}
-	l := &life{d: d, id: id, begin: now, profile: a.profile, changed: make(chan struct{})}
+	l := &life{d: d, id: id, begin: now, profile: a.profile, unenforced: a.unenforced,
+		stops: map[string]func(){}, changed: make(chan struct{})}
 	d.mu.Lock()
 	if d.ending || d.ctx.Err() != nil {
 		d.mu.Unlock()

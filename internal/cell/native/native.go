@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/sys"
@@ -41,6 +42,7 @@ var (
 	_ cell.Driver  = (*Driver)(nil)
 	_ cell.Mortal  = (*Driver)(nil)
 	_ cell.Sweeper = (*Driver)(nil)
+	_ cell.Meter   = (*Driver)(nil)
 )
 
 // New returns a driver on a seqpacket socket to a worker, which it owns.
@@ -93,6 +95,22 @@ func (d *Driver) Gone() <-chan struct{} { return d.gone }
 func (d *Driver) Sweep(ctx context.Context, id string) error {
 	_, _, err := d.call(ctx, proto.Request{Close: &proto.Close{Cell: id}})
 	return err
+}
+
+// Usage is what the kernel has counted of a cell so far.
+func (d *Driver) Usage(ctx context.Context, id string) (cell.Usage, error) {
+	reply, _, err := d.call(ctx, proto.Request{Count: &proto.Count{Cell: id}})
+	if err != nil {
+		return cell.Usage{}, err
+	}
+	if reply.Usage == nil {
+		return cell.Usage{}, errors.New("the worker answered without what it counted")
+	}
+	return usage(reply.Usage), nil
+}
+
+func usage(u *proto.Usage) cell.Usage {
+	return cell.Usage{Memory: u.Memory, MemoryPeak: u.MemoryPeak, OOMKills: u.OOMKills, CPU: time.Duration(u.CPUNanos)}
 }
 
 // call sends one request and waits for its reply. The descriptors of a reply

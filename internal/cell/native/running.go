@@ -203,9 +203,7 @@ func (r *running) close() {
 		r.result.Left = fmt.Errorf("remove the control groups of the cell: %w", err)
 		return
 	}
-	r.result.Usage = cell.Usage{
-		MemoryPeak: reply.Usage.MemoryPeak, OOMKills: reply.Usage.OOMKills, CPU: time.Duration(reply.Usage.CPUNanos),
-	}
+	r.result.Usage = usage(reply.Usage)
 }
 
 func closed(c <-chan struct{}) bool {

@@ -24,7 +24,7 @@ func Enforceable(p *profile.Profile, holds cell.Enforced) (unenforced []string, 
 		why   string
 	}{
 		{"cpus", p.Budget.CPUs, holds.CPU, "no cpu controller is delegated to skepd"},
-		{"cpu_time", p.Budget.CPUTime, false, "processor time is not counted by this build"},
+		{"cpu_time", p.Budget.CPUTime, holds.Time, "no cgroup counts the processor time of its cells"},
 		{"memory", p.Budget.Memory, holds.Memory, "no memory controller is delegated to skepd"},
 		{"pids", p.Budget.PIDs, true, ""}, // by rlimit at least
 		{"wall", p.Budget.Wall, true, ""},

@@ -12,13 +12,13 @@ import (
 // with it. The worker calls it before it does anything.
 func (r *Request) Check(descriptors int) error {
 	set := 0
-	for _, is := range []bool{r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Probe != nil} {
+	for _, is := range []bool{r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Probe != nil} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return fmt.Errorf("a request is one of build, box, layer, close, probe; this has %d of them", set)
+		return fmt.Errorf("a request is one of build, box, layer, close, count, probe; this has %d of them", set)
 	}
 	want := 0
 	switch {
@@ -33,6 +33,10 @@ func (r *Request) Check(descriptors int) error {
 		want = r.Layer.Descriptors()
 	case r.Close != nil:
 		if err := checkID(r.Close.Cell); err != nil {
+			return err
+		}
+	case r.Count != nil:
+		if err := checkID(r.Count.Cell); err != nil {
 			return err
 		}
 	}

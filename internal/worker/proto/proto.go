@@ -44,6 +44,7 @@ type Request struct {
 	Box   *Box   `json:"box,omitempty"`
 	Layer *Layer `json:"layer,omitempty"`
 	Close *Close `json:"close,omitempty"`
+	Count *Count `json:"count,omitempty"`
 	Probe *Probe `json:"probe,omitempty"`
 }
 
@@ -151,6 +152,11 @@ type Close struct {
 	Cell string `json:"cell"`
 }
 
+// Count asks what the kernel has counted of a cell so far.
+type Count struct {
+	Cell string `json:"cell"`
+}
+
 // Probe asks what this worker can do here.
 type Probe struct{}
 
@@ -169,10 +175,12 @@ type Enforced struct {
 	Memory bool `json:"memory"`
 	Pids   bool `json:"pids"`
 	CPU    bool `json:"cpu"`
+	Time   bool `json:"time"` // processor time is counted; skepd ends the cell
 }
 
-// Usage is what the kernel counted when a cell was closed.
+// Usage is what the kernel counted when a cell was closed, or has counted so far.
 type Usage struct {
+	Memory     int64 `json:"memory,omitempty"`      // bytes, now
 	MemoryPeak int64 `json:"memory_peak,omitempty"` // bytes
 	OOMKills   int64 `json:"oom_kills,omitempty"`
 	PidsMax    int64 `json:"pids_max,omitempty"` // refused forks

@@ -25,6 +25,7 @@ func TestRequestsAreClosed(t *testing.T) {
 		"nothing":            {&Request{}, 0, "one of build"},
 		"two at once":        {&Request{Box: &Box{}, Probe: &Probe{}}, 2, "one of build"},
 		"an id as a path":    {&Request{Close: &Close{Cell: "../../../../../../etc/aaaa"}}, 0, "no cell id"},
+		"a count of a path":  {&Request{Count: &Count{Cell: ".."}}, 0, "no cell id"},
 		"no arguments":       {&Request{Build: &Build{Cell: someID, Dir: "/"}}, 4, "missing or too many"},
 		"a relative place":   {&Request{Build: &Build{Cell: someID, Argv: []string{"x"}, Dir: "tmp"}}, 4, "working directory"},
 		"a zero byte":        {&Request{Build: &Build{Cell: someID, Argv: []string{"a\x00b"}, Dir: "/"}}, 4, "zero byte"},

@@ -34,7 +34,24 @@ func (c *cgroups) has(controller string) bool {
 // enforceable says which limits a cell can have on this host. Processes can be
 // limited without a cgroup, by the cell's own user namespace.
 func (c *cgroups) enforceable() proto.Enforced {
-	return proto.Enforced{Memory: c.has("memory"), CPU: c.has("cpu"), Pids: true}
+	return proto.Enforced{Memory: c.has("memory"), CPU: c.has("cpu"), Pids: true, Time: c.counted()}
+}
+
+// counted reports whether a cell's processor time can be read.
+func (c *cgroups) counted() bool {
+	return slices.ContainsFunc(c.parents, func(h Hierarchy) bool {
+		return slices.Contains(h.Controllers, "cpuacct") || (h.Unified && slices.Contains(h.Controllers, "cpu"))
+	})
+}
+
+// usage is what the kernel has counted of a cell so far. Of one without a group
+// nothing is.
+func (c *cgroups) usage(cell string) *proto.Usage {
+	var u proto.Usage
+	for _, h := range c.parents {
+		c.count(h, cell, &u)
+	}
+	return &u
 }
 
 // limitFiles are what a limit is written to.
@@ -99,7 +116,7 @@ func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, _ proto
 		procs = append(procs, f)
 	}
 	return procs, proto.Enforced{
-		Memory: l.Memory > 0 && c.has("memory"), CPU: l.MilliCPU > 0 && c.has("cpu"), Pids: l.Pids > 0,
+		Memory: l.Memory > 0 && c.has("memory"), CPU: l.MilliCPU > 0 && c.has("cpu"), Pids: l.Pids > 0, Time: c.counted(),
 	}, nil
 }
 
@@ -149,8 +166,10 @@ func (c *cgroups) count(h Hierarchy, cell string, u *proto.Usage) {
 		switch {
 		case controller == "memory" && h.Unified:
 			u.MemoryPeak, u.OOMKills = number("memory.peak"), field("memory.events", "oom_kill")
+			u.Memory = number("memory.current")
 		case controller == "memory":
 			u.MemoryPeak, u.OOMKills = number("memory.max_usage_in_bytes"), field("memory.oom_control", "oom_kill")
+			u.Memory = number("memory.usage_in_bytes")
 		case controller == "pids":
 			u.PidsMax = field("pids.events", "max")
 		case controller == "cpu" && h.Unified:

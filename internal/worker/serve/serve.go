@@ -116,6 +116,8 @@ func (w *Worker) perform(r *proto.Request, files []*os.File) (proto.Reply, *os.F
 	case r.Close != nil:
 		usage, err := w.cgroups.remove(r.Close.Cell)
 		return proto.Reply{Usage: usage}, nil, err
+	case r.Count != nil:
+		return proto.Reply{Usage: w.cgroups.usage(r.Count.Cell)}, nil, nil
 	default:
 		return proto.Reply{Features: &proto.Features{
 			Capable: w.ids.capable, Limits: w.cgroups.enforceable(), AgentID: w.ids.inside, GroupID: w.ids.group,

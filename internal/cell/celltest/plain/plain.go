@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -31,6 +32,9 @@ import (
 type Driver struct {
 	// BoxError is what a box says instead of being ready.
 	BoxError string
+	// Time says that processor time is counted; Used, which must be set with it, says how much.
+	Time bool
+	Used func() (time.Duration, error)
 	// Flows are recorded by each box once it is assigned.
 	Flows []*skepv1.FlowRecord
 
@@ -94,7 +98,13 @@ func (p *Driver) alive() error {
 
 // Features implements cell.Driver.
 func (p *Driver) Features(context.Context) (cell.Features, error) {
-	return cell.Features{Limits: cell.Enforced{Pids: true}, AgentID: 1000, GroupID: 1000}, p.alive()
+	return cell.Features{Limits: cell.Enforced{Pids: true, Time: p.Time}, AgentID: 1000, GroupID: 1000}, p.alive()
+}
+
+// Usage implements cell.Meter.
+func (p *Driver) Usage(context.Context, string) (cell.Usage, error) {
+	used, err := p.Used()
+	return cell.Usage{CPU: used}, err
 }
 
 // Close implements cell.Driver.

@@ -1,0 +1,43 @@
+package ending
+
+import (
+	"errors"
+	"testing"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/profile"
+)
+
+func TestJudge(t *testing.T) {
+	bounded, faults := profile.ParseAt("p.yaml", profile.Place{Dir: "/"}, []byte("version: v1\nbudget: {memory: 1GiB}\n"))
+	if faults != nil {
+		t.Fatal(faults)
+	}
+	killed := cell.Result{ExitCode: 137, Usage: cell.Usage{OOMKills: 1, MemoryPeak: 1 << 30}}
+	for name, c := range map[string]struct {
+		p      *profile.Profile
+		result cell.Result
+		cause  cells.Cause
+		code   int
+		word   string
+	}{
+		"its own":         {bounded, cell.Result{ExitCode: 7}, cells.Cause{}, 7, "exit"},
+		"124 of its own":  {bounded, cell.Result{ExitCode: 124}, cells.Cause{}, 124, "exit"},
+		"wall":            {bounded, cell.Result{ExitCode: 137}, cells.Cause{Word: "budget", Budget: "wall"}, Budget, "budget: wall"},
+		"memory":          {bounded, killed, cells.Cause{}, Budget, "budget: memory"},
+		"the host's":      {&profile.Profile{}, killed, cells.Cause{}, 137, "exit"},
+		"a kill beside":   {bounded, cell.Result{ExitCode: 137}, cells.Cause{}, 137, "exit"},
+		"not found":       {bounded, cell.Result{ExitCode: NotFound, Failed: errors.New("no file")}, cells.Cause{}, NotFound, "exit"},
+		"the cell's":      {bounded, cell.Result{ExitCode: Failed, Failed: errors.New("no warden")}, cells.Cause{}, Failed, "failed: no warden"},
+		"ours":            {bounded, cell.Result{ExitCode: 137}, cells.Cause{Word: "failed", Detail: "no count"}, Failed, "failed: no count"},
+		"an operator":     {bounded, cell.Result{ExitCode: 143}, cells.Cause{Word: "stop"}, 143, "stop"},
+		"budget, then it": {bounded, cell.Result{ExitCode: 0}, cells.Cause{Word: "budget", Budget: "disk"}, Budget, "budget: disk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, cause := Judge(c.p, c.result, c.cause); code != c.code || cause.String() != c.word {
+				t.Errorf("%d %q, want %d %q", code, cause, c.code, c.word)
+			}
+		})
+	}
+}
