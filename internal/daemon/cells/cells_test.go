@@ -145,3 +145,42 @@ func TestIDs(t *testing.T) {
 		}
 	}
 }
+
+func TestEndIsToldOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	s, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Record{ID: NewID(), State: Running}
+	if err := s.Add(r); err != nil {
+		t.Fatal(err)
+	}
+	// A directory in the way stands for a disk that takes nothing.
+	inTheWay := filepath.Join(s.Dir(r.ID), fileName+unfinished)
+	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.End(r.ID, func(r *Record) { r.State = Stopped }); err == nil {
+		t.Error("the end was kept in a directory")
+	}
+	if got, _ := s.Get(r.ID); got.State != Stopped {
+		t.Errorf("a process that has gone is told as %s", got.State)
+	}
+	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Add(Record{ID: NewID(), State: Building}); err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := again.Get(r.ID); got.State != Stopped {
+		t.Errorf("with space again, the record still says %s", got.State)
+	}
+}

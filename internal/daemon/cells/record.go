@@ -2,7 +2,8 @@
 // that starts again finds every cell that there was (L20).
 //
 // Its laws:
-//   - A change is on disk before it is told to anyone.
+//   - A change is on disk before it is told to anyone, but for the end of a cell: that
+//     is a fact, which a full disk does not undo.
 //   - A record is replaced as a whole: written beside, synced, renamed, and the
 //     directory synced. A crash leaves the old or the new one.
 //   - Reading is strict: a file that is not a record of this version is an error,
@@ -14,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -145,7 +147,14 @@ func write(dir string, r *Record) (err error) {
 		err = syncDir(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("write record of cell %s: %w", r.ID, err)
+		return errors.Join(fmt.Errorf("write record of cell %s: %w", r.ID, err), removeIfThere(path+unfinished))
+	}
+	return nil
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

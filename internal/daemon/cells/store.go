@@ -23,6 +23,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	records map[string]*Record
+	unkept  map[string]bool // ends that could not be written yet
 }
 
 // Open reads every record below dir, which it makes if it is not there. A
@@ -36,13 +37,13 @@ func Open(dir string) (s *Store, rests []string, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("open cells: %w", err)
 	}
-	s = &Store{dir: dir, records: map[string]*Record{}}
+	s = &Store{dir: dir, records: map[string]*Record{}, unkept: map[string]bool{}}
 	for _, e := range entries {
 		if !e.IsDir() || !ValidID(e.Name()) {
 			continue
 		}
 		// The rest of a write that a crash cut off.
-		if err := os.Remove(filepath.Join(dir, e.Name(), fileName+unfinished)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeIfThere(filepath.Join(dir, e.Name(), fileName+unfinished)); err != nil {
 			return nil, nil, fmt.Errorf("open cells: %w", err)
 		}
 		r, err := read(filepath.Join(dir, e.Name()))
@@ -84,6 +85,31 @@ func (s *Store) Add(r Record) error {
 		return fmt.Errorf("sync the directory of cells: %w", err)
 	}
 	s.records[r.ID] = &r
+	for id := range s.unkept { // there is space again
+		if write(s.Dir(id), s.records[id]) == nil {
+			delete(s.unkept, id)
+		}
+	}
+	return nil
+}
+
+// End is Change for the end of a cell, which is told even if it cannot be written: a
+// process that has gone does not run. An error says that a crash before the next cell
+// would lose it here; the ledger has it then.
+func (s *Store) End(id string, edit func(*Record)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.records[id]
+	if old == nil {
+		return ErrNone
+	}
+	changed := *old
+	edit(&changed)
+	s.records[id] = &changed
+	if err := write(s.Dir(id), &changed); err != nil {
+		s.unkept[id] = true
+		return err
+	}
 	return nil
 }
 
@@ -100,6 +126,7 @@ func (s *Store) Change(id string, edit func(*Record)) (Record, error) {
 	if err := write(s.Dir(id), &changed); err != nil {
 		return *old, err
 	}
+	delete(s.unkept, id)
 	s.records[id] = &changed
 	return changed, nil
 }
@@ -185,6 +212,7 @@ func (s *Store) Remove(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, id)
+	delete(s.unkept, id)
 	if err := os.RemoveAll(s.Dir(id)); err != nil {
 		return fmt.Errorf("remove cell %s: %w", id, err)
 	}
