@@ -257,7 +257,7 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 // keepEnd is the second half of settle.
 func (d *Daemon) keepEnd(id string, now time.Time, code int, cause cells.Cause, state cells.State) {
 	changed := measure.Changed(d.layerDir(id))
-	_, err := d.cells.Change(id, func(r *cells.Record) {
+	err := d.cells.End(id, func(r *cells.Record) {
 		r.State, r.Stopped, r.ExitCode, r.Cause = state, now, code, cause
 		r.FilesChanged = changed
 	})

@@ -57,6 +57,8 @@ func fullDisk(t *testing.T, lab *testlab.Lab) {
 	}
 	t.Logf("skep run on a full disk says: %s", s.err.String())
 
+	fill(t, full+"2")
+	fill(t, full+"3")
 	r.skep("stop", "knocks")
 	agent.wait(t)
 	if c := r.named("knocks"); !c.ended() {
