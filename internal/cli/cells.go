@@ -221,10 +221,7 @@ func (a *App) dropCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "drop CELL", Short: "Throw away what a cell changed", Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := a.recover(); err != nil {
-				return err
-			}
-			d, err := a.daemon(c.Context())
+			d, err := a.ready(c.Context())
 			if err != nil {
 				return err
 			}

@@ -47,10 +47,7 @@ func (r *received) close() {
 }
 
 func (a *App) diff(ctx context.Context, ref string, f diffFlags) error {
-	if err := a.recover(); err != nil {
-		return err
-	}
-	d, err := a.daemon(ctx)
+	d, err := a.ready(ctx)
 	if err != nil {
 		return err
 	}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/merging"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/snapshot"
 	"skep.dev/skep/internal/snapshot/merge"
@@ -53,14 +55,11 @@ func (a *App) undo(ctx context.Context, hash string) error {
 
 // merge plans with skepd, writes with the user's own rights, then has it recorded.
 func (a *App) merge(ctx context.Context, ref, hash string, active []string) error {
-	if err := a.recover(); err != nil {
-		return err
-	}
 	own, err := a.own()
 	if err != nil {
 		return err
 	}
-	d, err := a.daemon(ctx)
+	d, err := a.ready(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,11 +81,41 @@ func (a *App) merge(ctx context.Context, ref, hash string, active []string) erro
 	} else if !same {
 		return a.moved(ctx, c, r, hash)
 	}
-	result, err := a.apply(ctx, own, r, active)
-	if err != nil {
-		return a.aborted(ctx, d, c, r, err)
+	return a.applied(ctx, d, own, c, r, active)
+}
+
+// applied writes to the tree and has the end recorded, whichever it is. Should we die
+// between the two, the next command finds what is pending, and tells it.
+func (a *App) applied(ctx context.Context, d *daemon, own string, c *skepv1.Cell, r *received, active []string) error {
+	var pending *merging.Pending
+	result, err := a.apply(ctx, own, r, active, func(planned merge.Result) (err error) {
+		m := merging.Merge{Cell: c.Id, Hash: planned.Hash, State: d.places.State, At: time.Now()}
+		m.Paths = paths(planned)
+		pending, err = merging.Begin(own, m)
+		return err
+	})
+	if pending != nil {
+		defer pending.Release()
 	}
-	return a.committed(ctx, d, c, result)
+	if err != nil {
+		recorded, err := a.aborted(ctx, d, c, r, err)
+		if recorded && pending != nil {
+			err = errors.Join(err, pending.End())
+		}
+		return err
+	}
+	if err := a.committed(ctx, d, c, result); err != nil {
+		return err
+	}
+	return pending.End()
+}
+
+func paths(r merge.Result) [][]byte {
+	out := make([][]byte, 0, len(r.Merged))
+	for _, p := range r.Merged {
+		out = append(out, []byte(p.Path))
+	}
+	return out
 }
 
 // moved shows the difference as it is now.
@@ -98,7 +127,7 @@ func (a *App) moved(ctx context.Context, c *skepv1.Cell, r *received, hash strin
 }
 
 // apply writes to the tree.
-func (a *App) apply(ctx context.Context, own string, r *received, active []string) (merge.Result, error) {
+func (a *App) apply(ctx context.Context, own string, r *received, active []string, planned func(merge.Result) error) (merge.Result, error) {
 	refused := map[string]bool{}
 	for i := range r.Entries {
 		if r.Entries[i].Refused != "" {
@@ -106,7 +135,7 @@ func (a *App) apply(ctx context.Context, own string, r *received, active []strin
 		}
 	}
 	request := merge.Request{
-		Layer: r.layer, Hash: r.Hash, WithActive: active, StateDir: own,
+		Layer: r.layer, Hash: r.Hash, WithActive: active, StateDir: own, Planned: planned,
 		// skepd has judged by the profile of the run; what is new is another hash.
 		Judge: func(grant int, path string) bool {
 			return !refused[r.FullPath(&snapshot.Entry{Grant: grant, Path: path})]
@@ -142,18 +171,15 @@ func sameObject(a, b *os.File) error {
 	return nil
 }
 
-// aborted has it recorded that nothing was changed.
-func (a *App) aborted(ctx context.Context, d *daemon, c *skepv1.Cell, r *received, why error) error {
-	_, err := d.MergeAbort(context.WithoutCancel(ctx), connect.NewRequest(&skepv1.MergeAbortRequest{Cell: c.Id, Hash: r.Hash, Reason: why.Error()}))
-	return fmt.Errorf("nothing was merged: %w", errors.Join(why, err))
+// aborted has it recorded that nothing was changed, and says whether it is.
+func (a *App) aborted(ctx context.Context, d *daemon, c *skepv1.Cell, r *received, why error) (recorded bool, err error) {
+	_, err = d.MergeAbort(context.WithoutCancel(ctx), connect.NewRequest(&skepv1.MergeAbortRequest{Cell: c.Id, Hash: r.Hash, Reason: why.Error()}))
+	return err == nil, fmt.Errorf("nothing was merged: %w", errors.Join(why, err))
 }
 
 // committed has every path recorded, and tells what was done.
 func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result merge.Result) error {
-	q := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: result.Hash}
-	for _, p := range result.Merged {
-		q.Paths = append(q.Paths, []byte(p.Path))
-	}
+	q := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: result.Hash, Paths: paths(result)}
 	r, err := d.MergeCommit(context.WithoutCancel(ctx), connect.NewRequest(q))
 	if err != nil {
 		return fmt.Errorf("the tree is merged, but skepd could not record it: %w", err)

@@ -73,11 +73,8 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := a.daemon(ctx)
+	d, err := a.ready(ctx)
 	if err != nil {
-		return err
-	}
-	if err := a.recover(); err != nil {
 		return err
 	}
 	var b opened.Bundle

@@ -152,6 +152,39 @@ func TestMovedDifferenceIsNotMerged(t *testing.T) {
 	}
 }
 
+// What a caller has merged is recorded, though both it and skepd died before (S4).
+func TestMergeIsRecordedByALaterSkepd(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	_, hash, layer := l.diff(c.Id)
+	l.fetch(layer)
+	_, _, layer = l.plan(c.Id, hash)
+	l.fetch(layer)
+	l.stop()
+	<-l.ended
+	l.ended <- nil
+	again := &lab{t: t, config: l.config, driver: l.driver, clock: l.clock, work: l.work}
+	again.start()
+	commit := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: hash, Paths: [][]byte{[]byte(filepath.Join(l.work, "added"))}}
+	for _, wrong := range []*skepv1.MergeCommitRequest{
+		{Cell: c.Id, Hash: strings.Repeat("0", 64), Paths: commit.Paths}, {Cell: c.Id, Hash: hash, Paths: [][]byte{[]byte("/etc/passwd")}},
+	} {
+		if _, err := again.client().MergeCommit(t.Context(), connect.NewRequest(wrong)); err == nil {
+			t.Errorf("%v was recorded", wrong)
+		}
+	}
+	r, err := again.client().MergeCommit(t.Context(), connect.NewRequest(commit))
+	if err != nil || r.Msg.State != skepv1.CellState_CELL_STATE_MERGED {
+		t.Fatalf("got %v, %v", r, err)
+	}
+	if got := again.kinds(c.Id); got[len(got)-1] != "merge.applied" {
+		t.Errorf("recorded %v", got)
+	}
+	if _, err := again.client().MergeCommit(t.Context(), connect.NewRequest(commit)); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("it is recorded twice: %v", err)
+	}
+}
+
 func TestAbortedMergeIsRecordedAndLeavesTheLayer(t *testing.T) {
 	l := newLab(t).start()
 	c := l.changed()

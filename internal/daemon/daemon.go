@@ -113,9 +113,9 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 		Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Cells: d.cells, Clock: c.Clock,
 		Lives: func(id string) bool { return d.lifeOf(id) != nil },
 	}
-	d.changes = changes.New(changes.Changes{
+	d.changes = &changes.Changes{
 		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: recorder{d}, Held: d.heldRoots, Log: c.Log,
-	}, c.Clock)
+	}
 	if c.Models != nil {
 		d.models = c.Models(d.RecordModel)
 	}
@@ -237,9 +237,6 @@ func (d *Daemon) release() error {
 	var err error
 	if d.desk != nil {
 		d.desk.Close()
-	}
-	if d.changes != nil {
-		d.changes.Close()
 	}
 	if d.models != nil {
 		err = d.models.Close()

@@ -39,19 +39,9 @@ type Changes struct {
 	Cells  *cells.Store
 	Record Record
 	// Held gives the granted roots of a cell that still runs; the caller owns them.
-	Held  func(cell string) (*handover.Bundle, error)
-	Log   *slog.Logger
-	plans *plans
+	Held func(cell string) (*handover.Bundle, error)
+	Log  *slog.Logger
 }
-
-// New completes a Changes.
-func New(c Changes, clock Clock) *Changes {
-	c.plans = newPlans(clock)
-	return &c
-}
-
-// Close forgets the merges that are under way.
-func (c *Changes) Close() { c.plans.close() }
 
 // find resolves a reference into a record, with the API's error.
 func (c *Changes) find(ref string) (cells.Record, error) {

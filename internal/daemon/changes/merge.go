@@ -3,12 +3,9 @@ package changes
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -19,65 +16,8 @@ import (
 	"skep.dev/skep/internal/snapshot"
 )
 
-// planTime is how long a merge may take from its plan to its end.
-const planTime = time.Hour
-
 // pathsPerEntry keeps an entry of a merge well below the largest one.
 const pathsPerEntry = 10_000
-
-// Clock ends plans; tests turn it by hand.
-type Clock interface {
-	AfterFunc(d time.Duration, f func()) (stop func())
-}
-
-// plans are the merges that callers are at.
-type plans struct {
-	clock Clock
-	mu    sync.Mutex
-	at    map[string]*mergePlan // by cell
-}
-
-// MergePlan is the difference that a caller is merging.
-type mergePlan struct {
-	uid  uint32
-	diff *snapshot.Difference
-	stop func()
-}
-
-func newPlans(clock Clock) *plans { return &plans{clock: clock, at: map[string]*mergePlan{}} }
-
-// put replaces the plan of a cell: the last caller who read its difference merges.
-func (p *plans) put(id string, m *mergePlan) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if old := p.at[id]; old != nil {
-		old.stop()
-	}
-	m.stop = p.clock.AfterFunc(planTime, func() { _, _ = p.take(id, m.uid, m.diff.Hash) })
-	p.at[id] = m
-}
-
-// take ends the plan of a cell if it is this caller's, for this hash.
-func (p *plans) take(id string, uid uint32, hash string) (*mergePlan, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := p.at[id]
-	if m == nil || m.uid != uid || m.diff.Hash != hash {
-		return nil, errors.New("no such merge is under way: plan it first")
-	}
-	m.stop()
-	delete(p.at, id)
-	return m, nil
-}
-
-func (p *plans) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, m := range p.at {
-		m.stop()
-		delete(p.at, id)
-	}
-}
 
 // MergePlan checks the hash against the difference as it is now, records who
 // approves it, and only then opens the layer for the caller (S4). If it moved,
@@ -124,7 +64,9 @@ func (c *Changes) MergePlan(ctx context.Context, q *connect.Request[skepv1.Merge
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	c.plans.put(r.ID, &mergePlan{uid: p.UID, diff: diff})
+	if err := c.keepPlan(r.ID, &mergePlan{UID: p.UID, Diff: diff}); err != nil {
+		return connect.NewError(connect.CodeUnavailable, err)
+	}
 	return c.sendDifference(ctx, p, f, diff, out)
 }
 
@@ -135,11 +77,11 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 		return nil, err
 	}
 	p, _ := peer.Of(ctx)
-	plan, err := c.plans.take(r.ID, p.UID, q.Msg.Hash)
+	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
-	paths, err := mergedPaths(plan.diff, q.Msg.Paths)
+	paths, err := mergedPaths(plan.Diff, q.Msg.Paths)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -149,12 +91,15 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 	}
 	for i, part := range parts {
 		err := c.Record.Append(r.ID, &kind.MergeApplied{
-			Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.diff)), Paths: part,
+			Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.Diff)), Paths: part,
 			Part: uint32(i + 1), Parts: uint32(len(parts)),
 		})
 		if err != nil {
 			return nil, connect.NewError(connect.CodeUnavailable, err)
 		}
+	}
+	if err := c.endPlan(r.ID); err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	// The tree has it and the record says so; the layer is only a rest now.
 	r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged })
@@ -175,14 +120,17 @@ func (c *Changes) MergeAbort(ctx context.Context, q *connect.Request[skepv1.Merg
 		return nil, err
 	}
 	p, _ := peer.Of(ctx)
-	plan, err := c.plans.take(r.ID, p.UID, q.Msg.Hash)
+	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	err = c.Record.Append(r.ID, &kind.MergeRefused{
-		Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
+		Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.Diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
 	})
 	if err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	if err := c.endPlan(r.ID); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	c.Record.Seal(r.ID)

@@ -52,6 +52,7 @@ func reads(t *testing.T, path, want string) {
 
 // Two trees and a single file are one merge: all or nothing over all three.
 func TestSeveralGrantsAreOneMerge(t *testing.T) {
+	begin := time.Now()
 	one, two := dir(t, map[string]string{"a": "1"}), dir(t, map[string]string{"b": "1", "beside": "kept"})
 	three := dir(t, nil)
 	file, err := os.Open(filepath.Join(two.Name(), "b"))
@@ -98,7 +99,18 @@ func TestSeveralGrantsAreOneMerge(t *testing.T) {
 	if len(result.LeftOut) != 1 || !strings.Contains(result.LeftOut[0].Reason, "outside the granted file") {
 		t.Errorf("left out %v", result.LeftOut)
 	}
+	for since, want := range map[time.Time]bool{begin: true, time.Now(): false} {
+		if done, err := Finished(req.StateDir, d.Hash, since); done != want || err != nil {
+			t.Errorf("finished since %v: %v %v", since, done, err)
+		}
+	}
 	must(t, Undo(context.Background(), req.StateDir, d.Hash[:12]))
+	if done, err := Finished(req.StateDir, d.Hash, begin); done || err != nil {
+		t.Errorf("finished though it is undone: %v %v", done, err)
+	}
+	if _, err := Finished(req.StateDir, "../"+d.Hash[3:], begin); err == nil {
+		t.Error("a path is a hash")
+	}
 	reads(t, filepath.Join(two.Name(), "b"), "1")
 	for _, root := range []*os.File{one, two, three} {
 		names, _ := filepath.Glob(root.Name() + "/.skep-*")

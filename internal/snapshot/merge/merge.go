@@ -28,7 +28,7 @@ type Layer interface {
 	Open(ctx context.Context, side snapshot.Side, grant int, path string) (*os.File, error)
 }
 
-// Request is one merge. All fields but WithActive and Step are needed.
+// Request is one merge. All fields but WithActive, Planned and Step are needed.
 type Request struct {
 	Roots []Root // by grant
 	Layer Layer
@@ -39,6 +39,9 @@ type Request struct {
 	// host or below a grant; a directory names what is below it.
 	WithActive []string
 	StateDir   string // the user's own state: merges/ is made in it, 0700
+	// Planned is called with what will be merged, before anything of it is done; an
+	// error merges nothing. It may be nil.
+	Planned func(Result) error
 	// Step is called before everything that changes something. It is for
 	// tests of crashes and full disks; nil otherwise.
 	Step func(name string) error
@@ -98,6 +101,11 @@ func Apply(ctx context.Context, req Request) (Result, error) {
 	}
 	p := makePlan(d, names, req.WithActive)
 	result := p.result()
+	if req.Planned != nil {
+		if err := req.Planned(result); err != nil {
+			return Result{}, err
+		}
+	}
 	if len(p.units)+len(p.dirs) == 0 {
 		return result, nil
 	}

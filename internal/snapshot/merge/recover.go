@@ -94,6 +94,19 @@ func recoverOne(dir string, now time.Time, step func(string) error) (*Recovered,
 	return one, t.finish()
 }
 
+// Finished reports whether the merge of hash, in full, was carried to its end since
+// then and not taken back: the tree is "after". It is meant to be asked after Recover.
+func Finished(stateDir, hash string, since time.Time) (bool, error) {
+	if len(hash) != 64 || filepath.Base(hash) != hash {
+		return false, fmt.Errorf("%q is no whole hash", hash)
+	}
+	h, err := readJournal(filepath.Join(mergesDir(stateDir), hash))
+	if err != nil {
+		return false, err
+	}
+	return h.Phase >= phaseDone && h.When.After(since), nil
+}
+
 // reopen makes a transaction of what a journal says. A root that is no longer
 // the directory that it was is an error: nothing there is touched.
 func reopen(dir string, h *history) (*transaction, error) {
