@@ -89,7 +89,13 @@ func (c Config) startWorker(a *account, log *os.File) (conn *os.File, err error)
 		_ = ours.Close()
 		return nil, fmt.Errorf("make the parent groups of cells: %w", err)
 	}
-	defer cgroups.Close(parents)
+	defer func() { cgroups.Close(parents) }()
+	left, err := cgroups.Left(filepath.Join(c.Places.Run, "cells"), parents)
+	if err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("look for groups of cells that a crash left: %w", err)
+	}
+	parents = append(parents, left...)
 	cmd := exec.Command(filepath.Join(c.Programs, "skep-worker"), WorkerArgs(c.Programs, parents)...)
 	cmd.Args = append(cmd.Args, "--user", fmt.Sprintf("%s:%d:%d", SystemUser, a.uid, a.gid))
 	cmd.Dir = "/"

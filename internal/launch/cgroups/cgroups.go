@@ -30,6 +30,7 @@ type Parent struct {
 	Dir         *os.File
 	Unified     bool     // cgroup v2
 	Controllers []string // those that limit or count in its children
+	Left        bool     // an earlier start's: groups of cells are removed there, none is made
 }
 
 // wanted are the controllers that a cell has a use for.
@@ -74,11 +75,14 @@ func Close(parents []Parent) {
 	}
 }
 
-// Flag is how a parent is named to skep-worker: FD:v1|v2:CONTROLLER,...
+// Flag is how a parent is named to skep-worker: FD:v1|v2|left:CONTROLLER,...
 func (p Parent) Flag(fd int) string {
 	version := "v1"
 	if p.Unified {
 		version = "v2"
+	}
+	if p.Left {
+		version = "left"
 	}
 	return fmt.Sprintf("%d:%s:%s", fd, version, strings.Join(p.Controllers, ","))
 }

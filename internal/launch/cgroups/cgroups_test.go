@@ -3,6 +3,7 @@ package cgroups
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,5 +73,30 @@ func TestParentStandsBelowOurOwnGroup(t *testing.T) {
 	}
 	if _, err := h.make("/absent"); err == nil {
 		t.Error("a group that does not exist got a child")
+	}
+}
+
+// What an earlier start left below another group is found by the cell's name, and
+// what another daemon has there is not touched.
+func TestLeftGroupsAreFoundByTheirCell(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"ours/skep/a", "session-1/skep/a", "session-2/deep/skep/b", "session-3/skep/c", "session-4/other/a"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := hierarchy{at: root, key: "memory", controllers: []string{"memory"}}
+	found := h.left([]string{"a", "b"}, []string{filepath.Join(root, "ours/skep")})
+	defer Close(found)
+	var got []string
+	for i, p := range found {
+		got = append(got, p.Dir.Name())
+		if flag := p.Flag(7 + i); !p.Left || !strings.HasSuffix(flag, ":left:") {
+			t.Errorf("a parent of an earlier start is named %s", flag)
+		}
+	}
+	want := []string{filepath.Join(root, "session-1/skep"), filepath.Join(root, "session-2/deep/skep")}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -75,7 +75,7 @@ func Run(args []string, b launch.Build, stderr io.Writer) error {
 			log.Info("no scope of systemd", "err", err)
 		}
 	}
-	conn, err := worker(o.worker, programs)
+	conn, err := worker(o.worker, programs, places.Run)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func findPlaces(o options) (place.Places, error) {
 }
 
 // worker is the one that root started, or a child of our own without capabilities.
-func worker(fd int, programs string) (*os.File, error) {
+func worker(fd int, programs, run string) (*os.File, error) {
 	if fd != 0 {
 		return sys.Inherited(fd, "worker")
 	}
@@ -135,7 +135,12 @@ func worker(fd int, programs string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make the parent groups of cells: %w", err), ours.Close())
 	}
-	defer cgroups.Close(parents)
+	defer func() { cgroups.Close(parents) }()
+	left, err := cgroups.Left(filepath.Join(run, "cells"), parents)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look for groups of cells that a crash left: %w", err), ours.Close())
+	}
+	parents = append(parents, left...)
 	cmd := exec.Command(filepath.Join(programs, "skep-worker"), launch.WorkerArgs(programs, parents)...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}

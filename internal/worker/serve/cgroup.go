@@ -23,6 +23,7 @@ type Hierarchy struct {
 	Dir         *os.File
 	Unified     bool     // cgroup v2
 	Controllers []string // memory, pids, cpu: those that are on here
+	Left        bool     // an earlier start's: cells' groups are removed in it, and none is made
 }
 
 type cgroups struct{ parents []Hierarchy }
@@ -94,6 +95,9 @@ func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, _ proto
 		}
 	}()
 	for _, h := range c.parents {
+		if h.Left {
+			continue
+		}
 		enter := "/tasks"
 		if h.Unified {
 			enter = "/cgroup.procs"
@@ -120,7 +124,8 @@ func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, _ proto
 	}, nil
 }
 
-// remove reads what the kernel counted and removes the cell's groups. A group
+// remove reads what the kernel counted and removes the cell's groups, those of an
+// earlier start too. A group
 // that is not there is no error; one that still holds a dying process is tried again.
 func (c *cgroups) remove(cell string) (*proto.Usage, error) {
 	var usage proto.Usage
@@ -203,11 +208,11 @@ func readIn(dir *os.File, name string) string {
 	return text.String()
 }
 
-// ParseHierarchy reads FD:v1|v2:CONTROLLER,... and takes over the descriptor.
+// ParseHierarchy reads FD:v1|v2|left:CONTROLLER,... and takes over the descriptor.
 func ParseHierarchy(text string) (Hierarchy, error) {
 	fields := strings.Split(text, ":")
-	if len(fields) != 3 || (fields[1] != "v1" && fields[1] != "v2") {
-		return Hierarchy{}, fmt.Errorf("read the cgroup %q: want FD, v1 or v2, and a list of controllers", text)
+	if len(fields) != 3 || !slices.Contains([]string{"v1", "v2", "left"}, fields[1]) {
+		return Hierarchy{}, fmt.Errorf("read the cgroup %q: want FD, v1, v2 or left, and a list of controllers", text)
 	}
 	fd, err := strconv.Atoi(fields[0])
 	if err != nil || fd < 3 {
@@ -217,7 +222,7 @@ func ParseHierarchy(text string) (Hierarchy, error) {
 	if err != nil {
 		return Hierarchy{}, err
 	}
-	h := Hierarchy{Dir: dir, Unified: fields[1] == "v2"}
+	h := Hierarchy{Dir: dir, Unified: fields[1] == "v2", Left: fields[1] == "left"}
 	if fields[2] != "" {
 		h.Controllers = strings.Split(fields[2], ",")
 	}
