@@ -103,7 +103,12 @@ type started struct {
 // start runs skep beside the test. It is killed if it does not end.
 func (r *rig) start(args ...string) *started {
 	r.t.Helper()
-	s := &started{args: args, cmd: exec.Command(filepath.Join(r.programs, "skep"), args...), done: make(chan struct{})}
+	return r.command(filepath.Join(r.programs, "skep"), args...)
+}
+
+func (r *rig) command(program string, args ...string) *started {
+	r.t.Helper()
+	s := &started{args: args, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = r.Tree, r.Env, &s.out, &s.err
 	s.cmd.WaitDelay = time.Second
 	if err := s.cmd.Start(); err != nil {
