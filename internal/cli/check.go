@@ -38,6 +38,7 @@ type checked struct {
 	Faults    profile.Faults    `json:"faults,omitempty"`
 	Hidden    []pathplan.Hidden `json:"hidden,omitempty"`
 	Missing   []string          `json:"missing,omitempty"`
+	Notes     []string          `json:"notes,omitempty"`
 }
 
 // check needs no daemon: the user's own program looks at the paths.
@@ -60,6 +61,9 @@ func (a *App) check(file string, effective bool) error {
 		out.Valid, out.Digest, out.Hidden = true, c.profile.Digest(), plan.Hidden
 		for _, m := range plan.Missing {
 			out.Missing = append(out.Missing, m.At)
+		}
+		if _, bounded := c.profile.Budget.Disk.Value(); bounded {
+			out.Notes = append(out.Notes, "budget.disk: what the cell wrote is measured each second; the cell is stopped when it is more")
 		}
 		if effective {
 			out.Effective = c.profile.Effective()
@@ -91,8 +95,8 @@ func (a *App) planned(c *chosen) (*pathplan.Plan, error) {
 
 func (a *App) printCheck(out checked) error {
 	if !out.Valid {
-		_, err := fmt.Fprintln(a.Err, escape.Text(out.Faults.Error()))
-		return err
+		a.printFaults(out.Faults)
+		return nil
 	}
 	if out.Effective != "" {
 		_, err := fmt.Fprint(a.Out, escape.Text(out.Effective))
@@ -104,6 +108,9 @@ func (a *App) printCheck(out checked) error {
 	}
 	for _, m := range out.Missing {
 		fmt.Fprintf(a.Out, "not there: %s\n", escape.Line(m))
+	}
+	for _, n := range out.Notes {
+		fmt.Fprintln(a.Out, n)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -122,6 +123,46 @@ func TestFooter(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A state is a word in JSON too, and what a cell was called cannot pass for one.
+func TestStateIsAWord(t *testing.T) {
+	fake := `"state":"CELL_STATE_STOPPED"`
+	line, err := oneLine(&skepv1.Cell{Id: fake, Name: fake, State: skepv1.CellState_CELL_STATE_STOPPED, Argv: []string{fake}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		ID, Name, State string
+		Argv            []string
+	}
+	if err := json.Unmarshal(line, &c); err != nil {
+		t.Fatal(err)
+	}
+	if c.State != "stopped" || c.ID != fake || c.Name != fake || c.Argv[0] != fake {
+		t.Errorf("%s", line)
+	}
+	// A state of a later release stays what it is.
+	if line, err = oneLine(&skepv1.Cell{State: 99}); err != nil || !bytes.Contains(line, []byte(`"state":99`)) {
+		t.Errorf("%s %v", line, err)
+	}
+}
+
+// The faults of a profile are shown with their lines and a caret, for check and run alike.
+func TestFaultsAreShownInTheirLines(t *testing.T) {
+	for _, line := range []string{"check %s", "run --profile %s -- true"} {
+		a, _, errs := app(t)
+		file := filepath.Join(t.TempDir(), "bad.yaml")
+		if err := os.WriteFile(file, []byte("version: v1\nbudget:\n  memory: 4 cows\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if a.Run(t.Context(), strings.Fields(fmt.Sprintf(line, file))) == statusDone {
+			t.Errorf("%s is done", line)
+		}
+		if got := errs.String(); !strings.Contains(got, "\n      memory: 4 cows\n              ^^^^^^\nskep: 1 fault; nothing was run\n") {
+			t.Errorf("%s:\n%s", line, got)
+		}
 	}
 }
 

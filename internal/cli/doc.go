@@ -19,6 +19,9 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+
+	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/strict"
 )
 
 // The exit statuses of commands other than run (L19a).
@@ -59,15 +62,25 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	if err == nil {
 		return statusDone
 	}
+	code := statusOf(err)
 	var status *statusError
 	if errors.As(err, &status) {
-		if status.err != nil {
-			fmt.Fprintln(a.Err, "skep:", text(status.err))
-		}
-		return status.code
+		code, err = status.code, status.err
 	}
-	fmt.Fprintln(a.Err, "skep:", text(err))
-	return statusOf(err)
+	var faults strict.Faults
+	switch {
+	case errors.As(err, &faults):
+		a.printFaults(faults)
+	case err != nil:
+		fmt.Fprintln(a.Err, "skep:", text(err))
+	}
+	return code
+}
+
+// printFaults shows what is wrong with a file as a compiler does: each with its place,
+// its line, and a caret under the text.
+func (a *App) printFaults(faults strict.Faults) {
+	fmt.Fprintf(a.Err, "%sskep: %s; nothing was run\n", escape.Text(faults.Render()), count(int64(len(faults)), "fault"))
 }
 
 // statusError ends the program with a status. Without an error it is silent.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,11 +41,7 @@ func (s *session) ended(c *skepv1.Cell) error {
 
 // footer is what L19b puts on stderr.
 func footer(c *skepv1.Cell) []string {
-	what := fmt.Sprintf("exit %d", c.ExitCode)
-	if c.Cause != "exit" {
-		what = escape.Line(c.Cause) + ", " + what
-	}
-	lines := []string{fmt.Sprintf("cell %s stopped: %s, %s", c.Id, what, duration(c.Started, c.Stopped))}
+	lines := []string{fmt.Sprintf("cell %s stopped: %s, %s", c.Id, ending(c), duration(c.Started, c.Stopped))}
 	switch n := c.FilesChanged; {
 	case n > 0:
 		lines = append(lines, fmt.Sprintf("%s changed: skep diff %s", count(n, "file"), c.Id))
@@ -55,6 +52,15 @@ func footer(c *skepv1.Cell) []string {
 		lines = append(lines, fmt.Sprintf("%s refused: skep ledger show %s --decision deny", count(n, "crossing"), c.Id))
 	}
 	return lines
+}
+
+// ending is the cause of a cell's end, with its status.
+func ending(c *skepv1.Cell) string {
+	what := fmt.Sprintf("exit %d", c.ExitCode)
+	if c.Cause != "exit" {
+		what = escape.Line(c.Cause) + ", " + what
+	}
+	return what
 }
 
 func count(n int64, word string) string {
@@ -73,6 +79,8 @@ func duration(from, to string) string {
 	}
 	d := b.Sub(a)
 	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < 2*time.Minute:
@@ -106,13 +114,19 @@ func writeResult(file string, c *skepv1.Cell) error {
 	return nil
 }
 
-// oneLine is a message as JSON with every field, in a stable form.
+// oneLine is a message as JSON with every field, in a stable form. The state of a
+// cell is the word that a person reads too.
 func oneLine(m proto.Message) ([]byte, error) {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
-	return compact(raw)
+	line, err := compact(raw)
+	if c, ok := m.(*skepv1.Cell); ok && err == nil {
+		// Within a string the quotes have backslashes: this is the field itself.
+		line = bytes.Replace(line, fmt.Appendf(nil, `"state":%q`, c.State), fmt.Appendf(nil, `"state":%q`, stateWord(c.State)), 1)
+	}
+	return line, err
 }
 
 func (a *App) printJSON(m proto.Message) error {

@@ -250,7 +250,7 @@ func (a *App) whyEnded(ctx context.Context, d *daemon, ref string) error {
 		_, err = fmt.Fprintf(a.Out, "cell %s is %s\n", c.Id, stateWord(c.State))
 		return err
 	}
-	_, err = fmt.Fprintf(a.Out, "cell %s: %s, exit %d\n", c.Id, escape.Line(c.Cause), c.ExitCode)
+	_, err = fmt.Fprintf(a.Out, "cell %s %s: %s\n", c.Id, stateWord(c.State), ending(c))
 	if c.Error != "" && err == nil {
 		_, err = fmt.Fprintln(a.Out, escape.Line(c.Error))
 	}

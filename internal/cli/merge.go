@@ -190,6 +190,9 @@ func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result m
 	for _, p := range result.LeftOut {
 		fmt.Fprintf(a.Out, "left out: %s (%s)\n", escape.Line(p.Path), escape.Line(p.Reason))
 	}
+	if r.Msg.State == skepv1.CellState_CELL_STATE_STOPPED {
+		fmt.Fprintf(a.Out, "the cell keeps what was left out: skep diff %s shows it, skep merge with --with-active takes it, skep drop throws it away\n", c.Id)
+	}
 	_, err = fmt.Fprintf(a.Out, "%s merged; skep merge --undo %.12s takes it back\n", count(int64(len(result.Merged)), "path"), result.Hash)
 	return err
 }

@@ -268,7 +268,7 @@ func (s *session) unheard(ctx context.Context) error {
 // With a terminal of its own the agent gets Ctrl-C itself.
 func (s *session) signals(ctx context.Context) (stop func()) {
 	got := make(chan os.Signal, 4)
-	watched := []os.Signal{syscall.SIGTERM}
+	watched := []os.Signal{syscall.SIGTERM, syscall.SIGHUP} // a closed terminal ends its programs
 	if s.request.Terminal == nil {
 		watched = append(watched, syscall.SIGINT)
 	}

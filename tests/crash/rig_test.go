@@ -42,18 +42,18 @@ type cell struct {
 	Exit  int      `json:"exit_code"`
 }
 
-func (c cell) running() bool { return c.State == "CELL_STATE_RUNNING" }
+func (c cell) running() bool { return c.State == "running" }
 
 func (c cell) ended() bool {
 	switch c.State {
-	case "CELL_STATE_STOPPED", "CELL_STATE_FAILED", "CELL_STATE_MERGED", "CELL_STATE_DROPPED":
+	case "stopped", "failed", "merged", "dropped":
 		return true
 	}
 	return false
 }
 
 // hasLayer tells whether what it wrote can be read.
-func (c cell) hasLayer() bool { return c.State == "CELL_STATE_STOPPED" }
+func (c cell) hasLayer() bool { return c.State == "stopped" }
 
 func set(t *testing.T) *rig {
 	t.Helper()

@@ -51,7 +51,11 @@ func (f *layerFiles) judge(grant int, path string) bool {
 // (L6b). The caller closes them.
 func (c *Changes) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFiles, err error) {
 	if !r.State.HasLayer() {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the cell is %s: what it wrote is gone", r.State))
+		what := "what it wrote is gone"
+		if r.State == cells.Merged {
+			what = "what it wrote is in your tree; `skep ledger show " + r.ID + "` lists it"
+		}
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the cell is %s: %s", r.State, what))
 	}
 	f := &layerFiles{}
 	defer func() {

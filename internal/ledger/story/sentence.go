@@ -7,12 +7,19 @@ import (
 	"skep.dev/skep/internal/ledger/kind"
 )
 
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
 // Sentence tells a body in one escaped line.
 func Sentence(b kind.Body) string {
 	switch b := b.(type) {
 	case *kind.CellDeclared:
-		return say("%s with %d arguments, profile %s (%s), %d rights, confirmed by %s (%s)",
-			b.Program, b.Args, b.Profile, short(b.ProfileDigest), len(b.Rights), b.ConfirmedBy, b.ConfirmedHow)
+		return say("%s with %s, profile %s (%s), %s, confirmed by %s (%s)",
+			b.Program, count(b.Args, "argument"), b.Profile, short(b.ProfileDigest), count(len(b.Rights), "right"), b.ConfirmedBy, b.ConfirmedHow)
 	case *kind.CellStarted:
 		s := say("started by the %s driver in %s behind %s", b.Driver, duration(b.Ms), strings.Join(b.Walls, ", "))
 		if len(b.NotEnforced) > 0 {

@@ -83,16 +83,24 @@ type Report struct {
 	Live       bool       // a daemon holds the ledger open
 }
 
+func count(n uint64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // String is one line for a person.
 func (r Report) String() string {
-	counts := fmt.Sprintf("%d entries of %d cells, %d seals", r.Entries, r.Cells, r.Seals)
+	counts := count(r.Entries, "entry", "entries") + " of " + count(r.Cells, "cell", "cells") + ", " + count(r.Seals, "seal", "seals")
+	unsigned := count(r.Unsigned, "entry", "entries") + " not sealed yet"
 	switch {
 	case r.Status == Valid:
 		return "valid up to " + r.Checkpoint.String() + ": " + counts
 	case r.Status == UnsignedTail && r.Seals > 0:
-		return fmt.Sprintf("valid up to %s, tail unsigned: %s, %d entries not sealed yet", r.Checkpoint, counts, r.Unsigned)
+		return fmt.Sprintf("valid up to %s, tail unsigned: %s, %s", r.Checkpoint, counts, unsigned)
 	case r.Status == UnsignedTail:
-		return fmt.Sprintf("nothing is signed: %s, %d entries not sealed yet", counts, r.Unsigned)
+		return fmt.Sprintf("nothing is signed: %s, %s", counts, unsigned)
 	case r.Fault != nil:
 		return r.Fault.Error()
 	}

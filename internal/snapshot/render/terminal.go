@@ -93,12 +93,19 @@ func (t *terminal) all() error {
 		}
 	}
 	t.line("", "")
-	t.line("", "%d paths, %d lines added, %d removed", t.files, t.added, t.removed)
+	t.line("", "%s, %s added, %d removed", count(t.files, "path"), count(t.added, "line"), t.removed)
 	t.line(bold, "%s", t.d.Hash)
 	if t.o.Cell != "" {
 		t.line("", "To apply exactly this: skep merge %s %s", escape.Line(t.o.Cell), t.d.Hash[:snapshot.MinHashPrefix])
 	}
 	return nil
+}
+
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
 }
 
 func (t *terminal) entry(e *snapshot.Entry) error {
@@ -127,7 +134,7 @@ func (t *terminal) entry(e *snapshot.Entry) error {
 	}
 	if t.o.Stat {
 		if c.added+c.removed > 0 {
-			t.line("", "    %d lines added, %d removed", c.added, c.removed)
+			t.line("", "    %s added, %d removed", count(c.added, "line"), c.removed)
 		}
 		return nil
 	}
