@@ -47,12 +47,12 @@ func (k round) String() string {
 func victims() map[during][]kind {
 	return map[during][]kind{
 		first:    {command, daemon, worker, resident, spareBox},
-		starting: {command, daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, model},
-		running:  {daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, model},
+		starting: {command, daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, model, everything},
+		running:  {daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, model, everything},
 		attended: {command, daemon, warden, pid1},
-		stopping: {command, daemon, worker, warden, pid1, liveBox},
+		stopping: {command, daemon, worker, warden, pid1, liveBox, everything},
 		diffing:  {command, daemon, worker, layer},
-		dropping: {command, daemon, worker, layer},
+		dropping: {command, daemon, worker, layer, everything},
 	}
 }
 
@@ -275,33 +275,44 @@ func (r *rig) kill(k round) bool {
 	timer := time.NewTimer(k.delay)
 	defer timer.Stop()
 	<-timer.C
-	var victim *process
+	var victims []*process
 	r.await("a process to kill", func() bool {
-		victim = nil
-		if k.target == command {
-			if victim = read(s.cmd.Process.Pid); victim != nil {
-				victim.kind = command
-			}
-		} else if found := r.processes().of(k.target); len(found) > 0 {
-			victim = found[0]
+		if k.target != command {
+			victims = r.processes().of(k.target)
+		} else if p := read(s.cmd.Process.Pid); p != nil {
+			victims = []*process{p}
 		}
-		return victim != nil || over() || s == nil
+		return len(victims) > 0 || over() || s == nil
 	})
-	done := victim != nil && victim.kill(r.t)
-	if done {
-		r.await("the process that was killed to be gone", func() bool {
-			now := read(victim.pid)
-			return now == nil || now.start != victim.start
-		})
-	} else {
-		r.t.Logf("no %s was there", k.target)
-	}
+	done := r.killAll(k, victims)
 	if s != nil && k.during != attended {
 		s.wait(r.t)
 	}
 	r.settle(k, done)
 	if s != nil && k.during == attended {
 		s.wait(r.t)
+	}
+	return done
+}
+
+// killAll kills one process, or all of them, and returns when they are gone.
+func (r *rig) killAll(k round, victims []*process) bool {
+	r.t.Helper()
+	if k.target != everything && len(victims) > 1 {
+		victims = victims[:1]
+	}
+	done := false
+	for _, p := range victims {
+		done = p.kill(r.t) || done
+	}
+	for _, p := range victims {
+		r.await("the process that was killed to be gone", func() bool {
+			now := read(p.pid)
+			return now == nil || now.start != p.start
+		})
+	}
+	if !done {
+		r.t.Logf("no %s was there", k.target)
 	}
 	return done
 }
@@ -346,15 +357,17 @@ func (r *rig) settle(k round, done bool) {
 func (k round) judge(t *testing.T, c cell) {
 	t.Helper()
 	names := map[kind][]string{
-		daemon:   {"daemon-died"},
-		worker:   {"skep-worker died", "the worker is gone"},
-		resident: {"the warden's parent has gone"},
-		warden:   {"its warden was killed", "its warden died"},
-		pid1:     {"PID 1"},
-		agent:    {"exit"},
-		liveBox:  {"boundary-died", "box"},
-		spareBox: {"box"},
-		model:    {"skep-model"},
+		daemon: {"daemon-died"},
+		// The first to die may be heard by another before that one dies, too.
+		everything: {"daemon-died", "skep-worker died", "the worker is gone", "its warden", "PID 1", "box", "skep-model"},
+		worker:     {"skep-worker died", "the worker is gone"},
+		resident:   {"the warden's parent has gone"},
+		warden:     {"its warden was killed", "its warden died"},
+		pid1:       {"PID 1"},
+		agent:      {"exit"},
+		liveBox:    {"boundary-died", "box"},
+		spareBox:   {"box"},
+		model:      {"skep-model"},
 	}[k.target]
 	if k.during == stopping {
 		names = append(names, "stop")

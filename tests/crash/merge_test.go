@@ -36,7 +36,7 @@ func TestKilledMergeIsAllOrNothing(t *testing.T) {
 	}
 	was := map[bool]int{}
 	for i := 1; i <= times; i++ {
-		delay := time.Duration(rng.Float64() * 1.1 * float64(lasts))
+		delay := time.Duration((0.3 + 0.8*rng.Float64()) * float64(lasts))
 		staged := i%3 == 0
 		if staged {
 			delay = time.Duration(rng.IntN(8)) * time.Millisecond

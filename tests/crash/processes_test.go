@@ -28,6 +28,8 @@ const (
 	spareBox kind = "spare box"
 	liveBox  kind = "box"
 	model    kind = "skep-model"
+
+	everything kind = "every program"
 )
 
 // process is one process of the test's own Skep.
@@ -156,9 +158,15 @@ func (t table) classify() {
 	}
 }
 
-// of lists the processes of a kind.
+// of lists the processes of a kind. Those that a cell's end takes along are last.
 func (t table) of(k kind) []*process {
 	var found []*process
+	if k == everything {
+		for _, k := range []kind{daemon, worker, resident, liveBox, spareBox, model, warden, pid1} {
+			found = append(found, t.of(k)...)
+		}
+		return found
+	}
 	for _, p := range t {
 		if p.kind == k {
 			found = append(found, p)
