@@ -37,6 +37,7 @@ build: go warden
 
 go: toolchain
 	@mkdir -p $(BIN)
+	@test -e $(BIN)/skep || echo "building: minutes the first time, for the Go release and the modules that it fetches"
 	@if compgen -G 'cmd/*/*.go' >/dev/null; then go build -trimpath -buildvcs=$(VCS) -o $(BIN)/ ./cmd/...; \
 	else echo "make build: no program stands in cmd/ yet"; fi
 

@@ -133,7 +133,7 @@ static int overlay(struct cell *c, const struct record *r, const char *path)
     if (ro) {
         /* A second, empty layer, since the kernel wants two: it is there to give every file an inode of its own, by
          * which no socket of the host can be found. */
-        snprintf(lower, sizeof lower, "/proc/self/fd/%d:/proc/self/fd/%d/run/skep/empty", fd_of(c, r, 0), c->root);
+        snprintf(lower, sizeof lower, "/proc/self/fd/%d:/proc/self/fd/%d/.skep/empty", fd_of(c, r, 0), c->root);
         return filesystem("overlay", (const char *[]){"lowerdir", lower, "userxattr", "", NULL}, path);
     }
     snprintf(lower, sizeof lower, "/proc/self/fd/%d", fd_of(c, r, 0));

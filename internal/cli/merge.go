@@ -12,6 +12,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cli/merging"
+	"skep.dev/skep/internal/cli/words"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/snapshot"
 	"skep.dev/skep/internal/snapshot/merge"
@@ -193,6 +194,6 @@ func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result m
 	if r.Msg.State == skepv1.CellState_CELL_STATE_STOPPED {
 		fmt.Fprintf(a.Out, "the cell keeps what was left out: skep diff %s shows it, skep merge with --with-active takes it, skep drop throws it away\n", c.Id)
 	}
-	_, err = fmt.Fprintf(a.Out, "%s merged; skep merge --undo %.12s takes it back\n", count(int64(len(result.Merged)), "path"), result.Hash)
+	_, err = fmt.Fprintf(a.Out, "%s merged; skep merge --undo %.12s takes it back\n", words.Count(int64(len(result.Merged)), "path"), result.Hash)
 	return err
 }

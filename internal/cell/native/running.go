@@ -57,6 +57,9 @@ type running struct {
 // Start builds a cell and returns once its agent was executed. A program that
 // cannot be executed is a cell that ran and ended with 126 or 127.
 func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, error) {
+	if err := conflict(spec); err != nil {
+		return nil, err
+	}
 	ours, theirs, err := sys.SeqpacketPair()
 	if err != nil {
 		return nil, err

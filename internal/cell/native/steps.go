@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"slices"
@@ -50,9 +51,19 @@ func request(spec *cell.Spec) (*proto.Build, []*os.File) {
 	return b, t.files
 }
 
+// conflict names what a cell's own directories make impossible.
+func conflict(spec *cell.Spec) error {
+	for _, g := range spec.Grants {
+		if g.Dir && spec.HomePath != "" && strings.HasPrefix(spec.HomePath, g.Path+"/") {
+			return fmt.Errorf("the cell's home %s cannot stand within the granted %s: grant directories below it", spec.HomePath, g.Path)
+		}
+	}
+	return nil
+}
+
 // coverFor is where a file that covers one of /proc stands in the skeleton.
 func coverFor(procPath string) string {
-	return "/run/skep/proc/" + strings.ReplaceAll(strings.TrimPrefix(procPath, "/proc/"), "/", "-")
+	return "/.skep/proc/" + strings.ReplaceAll(strings.TrimPrefix(procPath, "/proc/"), "/", "-")
 }
 
 // skeleton makes every directory that a mount needs, outside of grants, and the
@@ -68,7 +79,7 @@ func skeleton(t *tree, spec *cell.Spec, files []cell.File, grants []cell.Grant) 
 	devices(t)
 	t.add(proto.Step{Op: proto.OpTmpfs, Path: "/dev/shm", Mode: 0o1777, Size: uint64(spec.ShmSize), Writable: true})
 	// A grant below /tmp or the home has its mount point in the layer.
-	dirs := map[string]bool{"/run/skep/empty": true, "/var/tmp": true}
+	dirs := map[string]bool{"/.skep/empty": true, "/run": true, "/var/tmp": true}
 	links := map[string]bool{}
 	for _, g := range grants {
 		if underAny(g.Path, grants) {

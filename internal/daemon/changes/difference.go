@@ -40,6 +40,9 @@ func (c *Changes) Diff(ctx context.Context, q *connect.Request[skepv1.DiffReques
 	if err := c.Record.Append(r.ID, shown(diff, p)); err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
+	if r.State.Ended() {
+		c.Record.Seal(r.ID) // nothing more comes that would
+	}
 	return c.sendDifference(ctx, p, f, diff, out)
 }
 

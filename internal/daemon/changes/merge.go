@@ -101,6 +101,11 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 	if err := c.endPlan(r.ID); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
+	if held(plan.Diff, paths) {
+		// What waits for --with-active is nowhere else than in the layer.
+		c.Record.Seal(r.ID)
+		return connect.NewResponse(cells.Message(r)), nil
+	}
 	// The tree has it and the record says so; the layer is only a rest now.
 	r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged })
 	if err != nil {
@@ -173,6 +178,17 @@ func mergedPaths(diff *snapshot.Difference, given [][]byte) ([]kind.Path, error)
 		out = append(out, kind.Path{Path: kind.Bytes(path), Op: e.Op().String(), Base: digest(&e.Base), Layer: digest(&e.Layer)})
 	}
 	return out, nil
+}
+
+// held reports whether an active path was left out that another merge may name.
+func held(diff *snapshot.Difference, merged []kind.Path) bool {
+	done := make(map[string]bool, len(merged))
+	for _, p := range merged {
+		done[string(p.Path)] = true
+	}
+	return slices.ContainsFunc(diff.Entries, func(e snapshot.Entry) bool {
+		return e.Held && e.Refused == "" && !done[diff.FullPath(&e)]
+	})
 }
 
 func digest(s *snapshot.State) string {

@@ -99,6 +99,9 @@ func Apply(ctx context.Context, req Request) (Result, error) {
 	if !same {
 		return Result{}, &MovedError{Difference: d, Given: req.Hash}
 	}
+	if name := unmatched(d, req.WithActive); name != "" {
+		return Result{}, fmt.Errorf("--with-active names %q, which the difference does not have", name)
+	}
 	p := makePlan(d, names, req.WithActive)
 	result := p.result()
 	if req.Planned != nil {

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"skep.dev/skep/internal/snapshot"
@@ -83,6 +84,16 @@ func reason(d *snapshot.Difference, e *snapshot.Entry, withActive []string) stri
 		return "active path (" + e.Active + "): merged only if --with-active names it"
 	case len(changes) == 1 && changes[0] == snapshot.OwnerChanged:
 		return "ownership is not merged"
+	}
+	return ""
+}
+
+// unmatched is the first of the names that names nothing of the difference.
+func unmatched(d *snapshot.Difference, names []string) string {
+	for _, name := range names {
+		if !slices.ContainsFunc(d.Entries, func(e snapshot.Entry) bool { return named(d, &e, []string{name}) }) {
+			return name
+		}
 	}
 	return ""
 }
