@@ -144,11 +144,11 @@ func (r *running) hear(e event) {
 		r.set(cell.Result{ExitCode: exitFailed, Failed: err})
 		r.tellStarted(err)
 	case evExecFailed:
-		code := exitNotExecutable
+		code, hint := exitNotExecutable, "is each directory on the way open to others?"
 		if syscall.Errno(e.A) == syscall.ENOENT {
-			code = exitNotFound
+			code, hint = exitNotFound, "is it granted, and for a dynamic program /lib and /lib64?"
 		}
-		r.set(cell.Result{ExitCode: code, Failed: fmt.Errorf("execute %q: %w", text, syscall.Errno(e.A))})
+		r.set(cell.Result{ExitCode: code, Failed: fmt.Errorf("execute %q: %w (%s)", text, syscall.Errno(e.A), hint)})
 		r.tellStarted(nil)
 	case evExited:
 		result := cell.Result{ExitCode: int(e.A)}
