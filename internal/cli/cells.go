@@ -14,6 +14,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/cli/terminal"
+	"skep.dev/skep/internal/cli/words"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/launch"
@@ -50,17 +51,10 @@ func (a *App) ps(ctx context.Context, all bool) error {
 	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "CELL\tNAME\tSTATE\tSTARTED\tENDED BY\tREFUSED\tPROGRAM")
 	for _, c := range r.Msg.Cells {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Id, dash(c.Name), stateWord(c.State), clockText(c.Created),
-			dash(endText(c)), c.CrossingsRefused, escape.Line(strings.Join(c.Argv, " ")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Id, words.Dash(c.Name), words.State(c.State), words.Clock(c.Created),
+			words.Dash(endText(c)), c.CrossingsRefused, escape.Line(strings.Join(c.Argv, " ")))
 	}
 	return w.Flush()
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // endText says why a cell ended, and with what status.
@@ -76,19 +70,6 @@ func endText(c *skepv1.Cell) string {
 		cause = c.Cause
 	}
 	return escape.Line(cause)
-}
-
-func stateWord(s skepv1.CellState) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "CELL_STATE_"))
-}
-
-// clockText is a time of the API in the user's zone.
-func clockText(t string) string {
-	at, err := time.Parse(time.RFC3339Nano, t)
-	if err != nil {
-		return "-"
-	}
-	return at.Local().Format("2006-01-02 15:04:05")
 }
 
 func (a *App) logsCommand() *cobra.Command {
@@ -141,7 +122,7 @@ func cut(m *skepv1.LogChunk) []byte {
 	if m.Dropped == 0 {
 		return m.Data
 	}
-	return append(fmt.Appendf(nil, "\n[skep: %s dropped here]\n", count(m.Dropped, "byte")), m.Data...)
+	return append(fmt.Appendf(nil, "\n[skep: %s dropped here]\n", words.Count(m.Dropped, "byte")), m.Data...)
 }
 
 func (a *App) attachCommand() *cobra.Command {
@@ -201,7 +182,7 @@ func (a *App) stopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.told(r.Msg, "is "+stateWord(r.Msg.State))
+			return a.told(r.Msg, "is "+words.State(r.Msg.State))
 		},
 	}
 	c.Flags().DurationVar(&grace, "grace", 10*time.Second, "time between asking the agent and ending it")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -12,7 +11,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cli/merging"
@@ -125,51 +123,14 @@ func (a *App) ready(ctx context.Context) (*daemon, error) {
 	return d, a.report(ctx, d)
 }
 
-// report tells skepd the end of merges whose process died before it could: the
-// record has their approval, and is to have what became of it.
+// report tells skepd the end of merges whose process died before it could.
 func (a *App) report(ctx context.Context, d *daemon) error {
 	own, err := a.own()
 	if err != nil {
 		return err
 	}
-	left, err := merging.Left(own, d.places.State)
-	if err != nil {
-		fmt.Fprintln(a.Err, "skep:", err) // it is no reason to do nothing else
-	}
-	for _, m := range left {
-		word, err := reportOne(ctx, d, own, m)
-		switch connect.CodeOf(err) {
-		case connect.CodeNotFound, connect.CodeFailedPrecondition:
-			err = errors.Join(fmt.Errorf("skepd does not know the merge of %.12s any more: %w", m.Hash, err), m.End())
-		}
-		if err != nil {
-			m.Release()
-			fmt.Fprintln(a.Err, "skep:", err)
-			continue
-		}
-		fmt.Fprintf(a.Err, "skep: recorded that an interrupted merge of %.12s was %s\n", m.Hash, word)
-	}
+	merging.Tell(ctx, d, own, d.places.State, a.Err)
 	return nil
-}
-
-func reportOne(ctx context.Context, d *daemon, own string, m *merging.Pending) (word string, err error) {
-	done, err := merge.Finished(own, m.Hash, m.At)
-	if err != nil {
-		return "", err
-	}
-	if done {
-		word = "applied"
-		_, err = d.MergeCommit(ctx, connect.NewRequest(&skepv1.MergeCommitRequest{Cell: m.Cell, Hash: m.Hash, Paths: m.Paths}))
-	} else {
-		word = "undone"
-		_, err = d.MergeAbort(ctx, connect.NewRequest(&skepv1.MergeAbortRequest{
-			Cell: m.Cell, Hash: m.Hash, Reason: "it was interrupted, and nothing of it is left",
-		}))
-	}
-	if err != nil {
-		return "", err
-	}
-	return word, m.End()
 }
 
 // recover finishes or undoes a merge of this user's that was interrupted, before

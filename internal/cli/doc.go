@@ -20,6 +20,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"skep.dev/skep/internal/cli/words"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/strict"
 )
@@ -80,7 +81,7 @@ func (a *App) Run(ctx context.Context, args []string) int {
 // printFaults shows what is wrong with a file as a compiler does: each with its place,
 // its line, and a caret under the text.
 func (a *App) printFaults(faults strict.Faults) {
-	fmt.Fprintf(a.Err, "%sskep: %s; nothing was run\n", escape.Text(faults.Render()), count(int64(len(faults)), "fault"))
+	fmt.Fprintf(a.Err, "%sskep: %s; nothing was run\n", escape.Text(faults.Render()), words.Count(int64(len(faults)), "fault"))
 }
 
 // statusError ends the program with a status. Without an error it is silent.

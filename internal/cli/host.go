@@ -28,7 +28,11 @@ func (a *App) versionCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(m)
 			}
-			_, err := fmt.Fprintf(a.Out, "skep %s (%s), API %d\n", b.Version, dash(b.Commit), client.APIMax)
+			commit := ""
+			if b.Commit != "" {
+				commit = " (" + b.Commit + ")"
+			}
+			_, err := fmt.Fprintf(a.Out, "skep %s%s, API %d\n", b.Version, commit, client.APIMax)
 			return err
 		},
 	}
@@ -105,6 +109,14 @@ func (a *App) modelScript(ctx context.Context, file, listen string) error {
 	host, _, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 		return usage("--listen %q: want a loopback address and a port, such as 127.0.0.1:8080", listen)
+	}
+	// Before anything says that it is served.
+	source, err := os.ReadFile(file)
+	if err == nil {
+		_, err = script.Parse(source)
+	}
+	if err != nil {
+		return fmt.Errorf("read the script %s: %w", file, err)
 	}
 	l, err := net.Listen("tcp", listen)
 	if err != nil {

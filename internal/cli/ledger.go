@@ -16,6 +16,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cli/terminal"
+	"skep.dev/skep/internal/cli/words"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/ledger/entry"
 	"skep.dev/skep/internal/ledger/seal"
@@ -247,10 +248,10 @@ func (a *App) whyEnded(ctx context.Context, d *daemon, ref string) error {
 		return a.printJSON(c)
 	}
 	if !ended(c) {
-		_, err = fmt.Fprintf(a.Out, "cell %s is %s\n", c.Id, stateWord(c.State))
+		_, err = fmt.Fprintf(a.Out, "cell %s is %s\n", c.Id, words.State(c.State))
 		return err
 	}
-	_, err = fmt.Fprintf(a.Out, "cell %s %s: %s\n", c.Id, stateWord(c.State), ending(c))
+	_, err = fmt.Fprintf(a.Out, "cell %s %s: %s\n", c.Id, words.State(c.State), words.Ending(c))
 	if c.Error != "" && err == nil {
 		_, err = fmt.Fprintln(a.Out, escape.Line(c.Error))
 	}

@@ -49,8 +49,11 @@ func choose(named, cwd string) (*chosen, error) {
 			c.source, err = os.ReadFile(c.name)
 		}
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no profile %s: name a file, or one that Skep ships (%s)", named, strings.Join(profile.Names(), ", "))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read the profile: %w (a file, or one of %s)", err, strings.Join(profile.Names(), ", "))
+		return nil, fmt.Errorf("read the profile: %w", err)
 	}
 	at := profile.Place{Dir: c.dir, Home: home()}
 	p, faults := profile.ParseAt(c.name, at, c.source)
