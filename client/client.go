@@ -7,9 +7,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
+	"syscall"
 
 	"connectrpc.com/connect"
 
@@ -25,10 +28,21 @@ const (
 
 // New returns a client of the daemon at a socket, RUN/api.sock. It connects at
 // the first call.
-func New(socket string) skepv1connect.SkepClient {
+func New(socket string) skepv1connect.SkepClient { return NewAgain(socket, nil) }
+
+// NewAgain is New for a caller that can start another daemon: where none listens any
+// more, again is asked for one, once for each connection. Nothing was sent before that.
+func NewAgain(socket string, again func(context.Context) error) skepv1connect.SkepClient {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
+			c, err := d.DialContext(ctx, "unix", socket)
+			if again == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+				return c, err
+			}
+			if err := again(ctx); err != nil {
+				return nil, err
+			}
 			return d.DialContext(ctx, "unix", socket)
 		},
 		DisableCompression: true,

@@ -84,12 +84,14 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	config := launch.Config{Places: p, Programs: programs, UID: os.Getuid()}
+	ensure := func(ctx context.Context) error { return launch.Ensure(ctx, config) }
 	late := time.After(endingTime)
 	for {
-		if err := launch.Ensure(ctx, launch.Config{Places: p, Programs: programs, UID: os.Getuid()}); err != nil {
+		if err := ensure(ctx); err != nil {
 			return nil, err
 		}
-		d := &daemon{SkepClient: client.New(launch.APISocket(p)), places: p}
+		d := &daemon{SkepClient: client.NewAgain(launch.APISocket(p), ensure), places: p}
 		_, err := client.Negotiate(ctx, d)
 		if err == nil {
 			return d, nil
