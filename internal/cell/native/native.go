@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"skep.dev/skep/internal/cell"
@@ -131,6 +132,9 @@ func (d *Driver) call(ctx context.Context, r proto.Request, files ...*os.File) (
 		delete(d.waiting, id)
 	}
 	d.mu.Unlock()
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		err = fmt.Errorf("the worker is gone: %w", err)
+	}
 	if err != nil {
 		return proto.Reply{}, nil, err
 	}
