@@ -24,7 +24,7 @@ func measureCompile(s *settings) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	cell := &contender{name: "cell", turn: func() (float64, error) { return m.inCell(r) }}
 	outside := m.contender("outside", func(copied string) *exec.Cmd {
 		c := exec.Command(m.goroot+"/bin/go", "build", "./...")

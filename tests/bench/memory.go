@@ -36,7 +36,7 @@ func idleMemory(s *settings, cells int, limit float64, work string) (Row, error)
 	if err != nil {
 		return Row{}, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	idle, err := idleCells(r, rig.Request{Argv: []string{program}, Write: []string{work}}, cells)
 	defer endAll(idle)
 	if err != nil {

@@ -97,19 +97,19 @@ func compareWaysOut(s *settings) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	cell, running, err := inCell(r, s, server)
 	if err != nil {
 		return nil, err
 	}
-	defer cell.close()
+	defer func() { _ = cell.close() }()
 	w := ways{cell: cell}
 	w.direct = started("direct", exec.Command(s.self, roleArgument, "client", server))
 	// Pasta would leave root's id, and then not be allowed to open the tun device.
 	w.pasta = started("pasta", exec.Command("pasta", "--config-net", "--quiet", "--runas", "0", "--", s.self, roleArgument, "client", server))
 	for _, c := range []*client{w.direct, w.pasta} {
 		if c.close != nil {
-			defer c.close()
+			defer func() { _ = c.close() }()
 		}
 	}
 	var rows []Row

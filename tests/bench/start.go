@@ -30,7 +30,7 @@ func withRig(s *settings, name string, measure func(*settings, *rig.Rig, rig.Req
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	return measure(s, r, rig.Request{Argv: []string{program}, Write: []string{work}})
 }
 

@@ -350,7 +350,9 @@ func TestAgentGoesAway(t *testing.T) {
 
 // An answer before the end of the request ends the connection after it.
 func TestEarlyAnswer(t *testing.T) {
-	l := &lab{answer: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "too large", 413) }}
+	l := &lab{answer: func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+	}}
 	c, wait := l.connect(t)
 	io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: mesh.skep.alt\r\nContent-Length: 1000000\r\n\r\n{}")
 	in := bufio.NewReader(c)
