@@ -19,8 +19,8 @@ func (d *Daemon) limit(l *life) {
 			l.end(cells.Cause{Word: "budget", Budget: "wall", Limit: ms, Peak: int64(millis(d.Clock.Now().Sub(l.begin)))})
 		})
 	}
-	if limit, bounded := l.profile.Budget.Disk.Value(); bounded {
-		d.watchDisk(l, limit, time.Second)
+	if _, bounded := l.profile.Budget.Disk.Value(); bounded {
+		d.watchDisk(l, time.Second)
 	}
 	meter, counts := d.Driver.(cell.Meter)
 	if ms, bounded := l.profile.Budget.CPUTime.Value(); bounded && counts && !slices.Contains(l.unenforced, "cpu_time") {
@@ -50,16 +50,27 @@ func (d *Daemon) watchTime(l *life, meter cell.Meter, limit, used time.Duration)
 
 // watchDisk measures the layer each second and, where that takes long, less
 // often: at most a tenth of the time goes into it (L13a).
-func (d *Daemon) watchDisk(l *life, limit int64, wait time.Duration) {
+func (d *Daemon) watchDisk(l *life, wait time.Duration) {
 	l.after("disk", wait, func() {
 		begin := time.Now() // what the measuring costs, not what the cell is told
-		used := measure.Usage(filepath.Join(d.cells.Dir(l.id), "layer"))
-		if used > limit {
-			l.end(cells.Cause{Word: "budget", Budget: "disk", Limit: limit, Peak: used})
+		if over := d.overDisk(l); over.Word != "" {
+			l.end(over)
 			return
 		}
-		d.watchDisk(l, limit, max(time.Second, 10*time.Since(begin)))
+		d.watchDisk(l, max(time.Second, 10*time.Since(begin)))
 	})
+}
+
+// overDisk is the cause of a cell whose layer is larger than it may be, else none.
+func (d *Daemon) overDisk(l *life) cells.Cause {
+	limit, bounded := l.profile.Budget.Disk.Value()
+	if !bounded {
+		return cells.Cause{}
+	}
+	if used := measure.Usage(filepath.Join(d.cells.Dir(l.id), "layer")); used > limit {
+		return cells.Cause{Word: "budget", Budget: "disk", Limit: limit, Peak: used}
+	}
+	return cells.Cause{}
 }
 
 // carried counts bytes over the boundary, and ends a cell that had enough.

@@ -213,6 +213,9 @@ func (l *life) finish(result cell.Result) {
 	}
 	l.mu.Unlock()
 	sys.CloseAll(l.held)
+	if cause.Word == "" {
+		cause = l.d.overDisk(l) // too quick a cell was never measured
+	}
 	code, cause := ending.Judge(l.profile, result, cause)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
 	if result.Left == nil {
