@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -254,6 +255,14 @@ func (a *App) whyEnded(ctx context.Context, d *daemon, ref string) error {
 	_, err = fmt.Fprintf(a.Out, "cell %s %s: %s\n", c.Id, words.State(c.State), words.Ending(c))
 	if c.Error != "" && err == nil {
 		_, err = fmt.Fprintln(a.Out, escape.Line(c.Error))
+	}
+	if budget, is := strings.CutPrefix(c.Cause, "budget: "); is && err == nil {
+		_, err = fmt.Fprintf(a.Out, "its limit was %s, its peak %s; a profile that gives it more has another budget.%s\n",
+			words.Amount(budget, c.Limit), words.Amount(budget, c.Peak), budget)
+	}
+	if c.CrossingsRefused > 0 && err == nil {
+		_, err = fmt.Fprintf(a.Out, "%s refused: skep ledger show %s --decision deny lists them with what would allow each\n",
+			words.Count(c.CrossingsRefused, "crossing"), c.Id)
 	}
 	return err
 }

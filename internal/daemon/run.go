@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -71,10 +72,14 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 
 // notices are what a person should know before the agent's first byte.
 func notices(a *application) []string {
-	if len(a.unenforced) == 0 {
-		return nil
+	var list []string
+	if len(a.unenforced) > 0 {
+		list = append(list, "not enforced on this host: budget."+strings.Join(a.unenforced, ", budget."))
 	}
-	return []string{"not enforced on this host: budget." + strings.Join(a.unenforced, ", budget.")}
+	if asked := a.request.WorkingDir; asked != "" && a.dir != filepath.Clean(asked) {
+		list = append(list, asked+" is not granted: the agent starts in "+a.dir)
+	}
+	return list
 }
 
 // declare makes the cell's record and its first entry (L3): after it the cell
