@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := run(); err != nil && !errors.Is(err, box.ErrWardenGone) {
 		fmt.Fprintln(os.Stderr, "skep-box:", err)
 		os.Exit(1)
 	}

@@ -172,7 +172,7 @@ func TestBG12WardenGone(t *testing.T) {
 		}
 	})
 	l.leave()
-	if err := <-l.result; !errors.Is(err, errWardenGone) {
+	if err := <-l.result; !errors.Is(err, ErrWardenGone) {
 		t.Errorf("the box ended with %v", err)
 	}
 	var sum uint64

@@ -32,8 +32,9 @@ const (
 	answerSize  = 24
 )
 
-// errWardenGone says that the warden's end of the socket is closed.
-var errWardenGone = errors.New("the cell's warden is gone")
+// ErrWardenGone says that the warden's end of the socket is closed.
+// ErrWardenGone is how a box ends with its cell.
+var ErrWardenGone = errors.New("the cell's warden is gone")
 
 // kernel is the early gate of the cell's namespace, reached through its warden.
 type kernel struct {
@@ -78,7 +79,7 @@ func (k *kernel) run() error {
 		}
 		switch {
 		case n == 0:
-			return errWardenGone
+			return ErrWardenGone
 		case n != answerSize:
 			return fmt.Errorf("read from the warden: answer of %d bytes, want %d", n, answerSize)
 		}
@@ -107,7 +108,7 @@ func (k *kernel) begin(op uint32, s span) (uint32, chan answer, error) {
 	k.mu.Lock()
 	if k.waiting == nil {
 		k.mu.Unlock()
-		return 0, nil, errWardenGone
+		return 0, nil, ErrWardenGone
 	}
 	k.next++
 	id, c := k.next, make(chan answer, 1)
@@ -131,7 +132,7 @@ func (k *kernel) finish(ctx context.Context, id uint32, c chan answer) (answer, 
 	select {
 	case a, ok := <-c:
 		if !ok {
-			return answer{}, errWardenGone
+			return answer{}, ErrWardenGone
 		}
 		return a, nil
 	case <-ctx.Done():
@@ -187,7 +188,7 @@ func (k *kernel) refused(ctx context.Context) (uint64, error) {
 // told is the warden's last word, nil if err is no sign that it is gone, or if it
 // left without one. Before run has ended, that word may still be on its way.
 func (k *kernel) told(ctx context.Context, err error) *answer {
-	if !errors.Is(err, errWardenGone) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+	if !errors.Is(err, ErrWardenGone) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return nil
 	}
 	select {

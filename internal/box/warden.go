@@ -30,7 +30,7 @@ func receive(warden *os.File) (*sockets, error) {
 		return nil, fmt.Errorf("receive the cell's sockets: %w", err)
 	}
 	if n == 0 {
-		return nil, errWardenGone
+		return nil, ErrWardenGone
 	}
 	s := &sockets{}
 	seen := map[string]bool{}

@@ -70,5 +70,5 @@ func probeQuery() ([]byte, error) {
 // closed is an early gate that opens for nothing.
 type closed struct{}
 
-func (closed) Admit(context.Context, string, netip.Addr) error { return errWardenGone }
+func (closed) Admit(context.Context, string, netip.Addr) error { return ErrWardenGone }
 func (closed) Withdraw(netip.Addr)                             {}
