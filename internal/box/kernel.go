@@ -32,8 +32,7 @@ const (
 	answerSize  = 24
 )
 
-// ErrWardenGone says that the warden's end of the socket is closed.
-// ErrWardenGone is how a box ends with its cell.
+// ErrWardenGone says that the warden's end of the socket is closed: so a box ends with its cell.
 var ErrWardenGone = errors.New("the cell's warden is gone")
 
 // kernel is the early gate of the cell's namespace, reached through its warden.
