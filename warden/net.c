@@ -89,6 +89,8 @@ void net_build(struct cell *c)
     int rt = netlink_open(NETLINK_ROUTE);
     table(rt, rt_common, sizeof rt_common, rt_common_last, "addresses and routes");
     bool six = netlink_call(rt, rt_ipv6, sizeof rt_ipv6, rt_ipv6_last) == 0;
+    /* Nothing between agent and box is a network: a congestion control that paces only costs. */
+    (void)!write_text("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
     close(rt);
 
     c->nft = netlink_open(NETLINK_NETFILTER);
