@@ -5,7 +5,7 @@
 //     attribute names.
 //   - What runs by itself on the host comes first (S5a), then the rest, then
 //     what no merge would apply, each with its reason. Nothing is left unsaid: an
-//     entry is in exactly one of the three.
+//     entry is in exactly one of the three, and a rename tells of two.
 //   - The hash is shown after the text that it binds, and only if every content
 //     that was shown is the content that it binds.
 package render

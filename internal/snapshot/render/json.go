@@ -32,6 +32,11 @@ type jsonEntry struct {
 	Active    string     `json:"active,omitempty"`
 	Held      bool       `json:"held,omitempty"`
 	Refused   string     `json:"refused,omitempty"`
+	// A removal and an addition of the same bytes name each other; both stay what they are.
+	RenamedTo        string `json:"renamed_to,omitempty"`
+	RenamedToBytes   []byte `json:"renamed_to_bytes,omitempty"`
+	RenamedFrom      string `json:"renamed_from,omitempty"`
+	RenamedFromBytes []byte `json:"renamed_from_bytes,omitempty"`
 }
 
 type jsonState struct {
@@ -52,6 +57,7 @@ type jsonState struct {
 // that it is also safe on a terminal (L18a).
 func JSON(w io.Writer, d *snapshot.Difference) error {
 	out := jsonDiff{Hash: d.Hash, Grants: d.Grants, Entries: make([]jsonEntry, 0, len(d.Entries))}
+	renames := d.Renames()
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		j := jsonEntry{
@@ -63,6 +69,14 @@ func JSON(w io.Writer, d *snapshot.Difference) error {
 		}
 		if e.Layer.Type != snapshot.Absent && e.Layer.Type != snapshot.Symlink {
 			j.Merged = fmt.Sprintf("%04o", snapshot.MergedMode(e.Base, e.Layer))
+		}
+		if to, is := renames.To[i]; is {
+			j.RenamedTo = d.FullPath(&d.Entries[to])
+			j.RenamedToBytes = unlessText(j.RenamedTo)
+		}
+		if from, is := renames.From[i]; is {
+			j.RenamedFrom = d.FullPath(&d.Entries[from])
+			j.RenamedFromBytes = unlessText(j.RenamedFrom)
 		}
 		out.Entries = append(out.Entries, j)
 	}

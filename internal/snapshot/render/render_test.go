@@ -170,3 +170,42 @@ func TestColorIsOursAlone(t *testing.T) {
 		t.Error("colours change more than colours")
 	}
 }
+
+// A rename is one line for two paths; a program reads both operations, each naming the other.
+func TestRenameIsOneLine(t *testing.T) {
+	moved := file("same\n", 0o644)
+	narrowed := file("same\n", 0o600)
+	entries := walker{{Path: "old" + hostile, Base: moved}, {Path: "new", Layer: narrowed}, {Path: "other", Layer: file("x\n", 0o644)}}
+	d, err := snapshot.Diff(context.Background(), entries, []string{"/w"}, func(int, string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake{t, map[snapshot.Side]map[string]string{snapshot.LayerSide: {"other": "x\n"}}}
+	var out bytes.Buffer
+	if err := Terminal(context.Background(), &out, d, c, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	clean(t, out.String())
+	for _, want := range []string{"renamed  /w/old", " -> /w/new  (mode 0644 -> 0600)\n", "3 paths, 1 line added", d.Hash} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
+	}
+	out.Reset()
+	if err := JSON(&out, d); err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		Entries []struct {
+			Op          string
+			RenamedTo   string `json:"renamed_to"`
+			RenamedFrom []byte `json:"renamed_from_bytes"`
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if e := back.Entries; e[0].Op != "added" || string(e[0].RenamedFrom) != "/w/old"+hostile || e[1].Op != "removed" && e[2].Op != "removed" {
+		t.Errorf("%s", out.String())
+	}
+}

@@ -76,6 +76,7 @@ func (t *terminal) all() error {
 		t.line("", "No difference: the cell changed nothing in its granted trees.")
 		return nil
 	}
+	renames := t.d.Renames()
 	for _, s := range sections() {
 		titled := s.title == ""
 		for i := range t.d.Entries {
@@ -86,6 +87,13 @@ func (t *terminal) all() error {
 			if !titled {
 				t.line(s.color, "%s", s.title)
 				titled = true
+			}
+			if _, is := renames.To[i]; is {
+				continue // told where it went
+			}
+			if from, is := renames.From[i]; is {
+				t.renamed(&t.d.Entries[from], e)
+				continue
 			}
 			if err := t.entry(e); err != nil {
 				return fmt.Errorf("show %s: %w", escape.Line(t.d.FullPath(e)), err)
@@ -142,6 +150,16 @@ func (t *terminal) entry(e *snapshot.Entry) error {
 		t.line(lineColor(line), "%s", escape.Text(line))
 	}
 	return nil
+}
+
+// renamed tells of two operations in one line: a content that only has another path.
+func (t *terminal) renamed(from, to *snapshot.Entry) {
+	t.files += 2
+	head := fmt.Sprintf("%-8s %s -> %s", "renamed", escape.Line(t.d.FullPath(from)), escape.Line(t.d.FullPath(to)))
+	if about := describe(&snapshot.Entry{Base: from.Base, Layer: to.Layer}); about != "" {
+		head += "  (" + about + ")"
+	}
+	t.line(bold, "%s", head)
 }
 
 func lineColor(line string) string {
