@@ -180,8 +180,105 @@ func TestMergeIsRecordedByALaterSkepd(t *testing.T) {
 	if got := again.kinds(c.Id); got[len(got)-1] != "merge.applied" {
 		t.Errorf("recorded %v", got)
 	}
-	if _, err := again.client().MergeCommit(t.Context(), connect.NewRequest(commit)); connect.CodeOf(err) != connect.CodeFailedPrecondition {
-		t.Errorf("it is recorded twice: %v", err)
+	// A caller that had no answer asks again, and may have died in between, too.
+	if r, err = again.client().MergeCommit(t.Context(), connect.NewRequest(commit)); err != nil || r.Msg.State != skepv1.CellState_CELL_STATE_MERGED {
+		t.Errorf("told again: %v, %v", r, err)
+	}
+	if got := again.kinds(c.Id); count(got, "merge.applied") != 1 {
+		t.Errorf("recorded %v", got)
+	}
+}
+
+func count(kinds []string, kind string) (n int) {
+	for _, k := range kinds {
+		if k == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// A skepd that dies after it has recorded the end of a merge and before it has forgotten
+// the plan finds it in the record when it is told again, and goes on from there.
+func TestEndOfAMergeIsRecordedOnce(t *testing.T) {
+	for name, tell := range map[string]func(*lab, string, string) error{
+		"merge.applied": func(l *lab, cell, hash string) error {
+			q := &skepv1.MergeCommitRequest{Cell: cell, Hash: hash, Paths: [][]byte{[]byte(filepath.Join(l.work, "added"))}}
+			_, err := l.client().MergeCommit(t.Context(), connect.NewRequest(q))
+			return err
+		},
+		"merge.refused": func(l *lab, cell, hash string) error {
+			_, err := l.client().MergeAbort(t.Context(), connect.NewRequest(&skepv1.MergeAbortRequest{Cell: cell, Hash: hash, Reason: "no"}))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t).start()
+			c := l.changed()
+			_, hash, layer := l.diff(c.Id)
+			l.fetch(layer)
+			_, _, layer = l.plan(c.Id, hash)
+			l.fetch(layer)
+			dir := filepath.Join(l.config.State, "cells", c.Id)
+			before := map[string][]byte{}
+			for _, file := range []string{"cell.json", "merge-plan"} {
+				raw, err := os.ReadFile(filepath.Join(dir, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				before[file] = raw
+			}
+			if err := tell(l, c.Id, hash); err != nil {
+				t.Fatal(err)
+			}
+			l.stop()
+			<-l.ended
+			l.ended <- nil
+			// What was recorded is durable; what came after it is lost.
+			for file, raw := range before {
+				if err := os.WriteFile(filepath.Join(dir, file), raw, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again := &lab{t: t, config: l.config, driver: l.driver, clock: l.clock, work: l.work}
+			again.start()
+			if err := tell(again, c.Id, hash); err != nil {
+				t.Fatal(err)
+			}
+			if got := again.kinds(c.Id); count(got, name) != 1 {
+				t.Errorf("recorded %v", got)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "merge-plan")); !os.IsNotExist(err) {
+				t.Errorf("the plan is left: %v", err)
+			}
+			if r, err := again.client().Get(t.Context(), connect.NewRequest(&skepv1.GetRequest{Cell: c.Id})); err != nil ||
+				(r.Msg.State == skepv1.CellState_CELL_STATE_MERGED) != (name == "merge.applied") {
+				t.Errorf("%v, %v", r, err)
+			}
+		})
+	}
+}
+
+// The same difference merged again after an undo is another merge: it is recorded.
+func TestNextMergeOfTheSameHashIsRecorded(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	_, hash, layer := l.diff(c.Id)
+	l.fetch(layer)
+	for range 2 {
+		_, _, layer = l.plan(c.Id, hash)
+		l.fetch(layer)
+		for _, abort := range []*skepv1.MergeAbortRequest{
+			{Cell: c.Id, Hash: strings.Repeat("0", 64), Reason: "another"}, // after it the record is looked at
+			{Cell: c.Id, Hash: hash, Reason: "no"},
+		} {
+			if _, err := l.client().MergeAbort(t.Context(), connect.NewRequest(abort)); (err == nil) != (abort.Hash == hash) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := l.kinds(c.Id); count(got, "merge.refused") != 2 {
+		t.Errorf("recorded %v", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -274,6 +275,21 @@ type recorder struct{ d *Daemon }
 
 // Append implements changes.Record.
 func (r recorder) Append(cell string, body kind.Body) error { return r.d.record(cell, body) }
+
+// Read implements changes.Record.
+func (r recorder) Read(cell string, kinds []kind.Kind) iter.Seq2[kind.Body, error] {
+	return func(yield func(kind.Body, error) bool) {
+		for e, err := range ledger.Read(filepath.Join(r.d.State, "ledger"), ledger.Filter{Cell: cell, Kinds: kinds}) {
+			var body kind.Body
+			if err == nil {
+				body, err = e.Decode()
+			}
+			if !yield(body, err) {
+				return
+			}
+		}
+	}
+}
 
 // Seal implements changes.Record.
 func (r recorder) Seal(cell string) {

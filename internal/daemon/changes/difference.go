@@ -16,53 +16,89 @@ import (
 	"skep.dev/skep/internal/snapshot"
 )
 
-// Diff shows base against layer, and records that it was shown, with its hash (S3).
-func (c *Changes) Diff(ctx context.Context, q *connect.Request[skepv1.DiffRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
-	r, err := c.find(q.Msg.Cell)
-	if err != nil {
-		return err
-	}
-	p, _ := peer.Of(ctx)
-	bases, err := c.bases(r, q.Msg.Ticket, p)
-	if err != nil {
-		return err
-	}
-	defer bases.Close()
-	f, err := c.openLayers(r, bases)
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	diff, err := c.difference(ctx, f)
-	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
-	}
-	if err := c.Record.Append(r.ID, shown(diff, p)); err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
-	}
-	if r.State.Ended() {
-		c.Record.Seal(r.ID) // nothing more comes that would
-	}
-	return c.sendDifference(ctx, p, f, diff, out)
+// compared is a cell's difference as it is now, with what it was read from.
+type compared struct {
+	cell  cells.Record
+	by    peer.Peer
+	files *layerFiles
+	diff  *snapshot.Difference
+	bases *handover.Bundle
 }
 
-// sendDifference streams the entries, then the hash, and a layer process for the
-// caller.
-func (c *Changes) sendDifference(ctx context.Context, p peer.Peer, f *layerFiles, diff *snapshot.Difference, out *connect.ServerStream[skepv1.DiffChunk]) error {
-	for i := range diff.Entries {
-		if err := out.Send(&skepv1.DiffChunk{Entry: diffwire.Message(&diff.Entries[i])}); err != nil {
+func (k *compared) close() {
+	k.files.close()
+	k.bases.Close()
+}
+
+// compare reads a cell's difference for a caller, who left the granted roots under the
+// ticket and closes it; ready says whether the cell is to be looked at now.
+func (c *Changes) compare(ctx context.Context, ref, ticket string, ready func(cells.Record) error) (_ *compared, err error) {
+	k := &compared{files: &layerFiles{}, bases: &handover.Bundle{}}
+	defer func() {
+		if err != nil {
+			k.close()
+		}
+	}()
+	if k.cell, err = c.find(ref); err != nil {
+		return nil, err
+	}
+	if err := ready(k.cell); err != nil {
+		return nil, err
+	}
+	k.by, _ = peer.Of(ctx)
+	bases, err := c.basesOf(k.cell, ticket, k.by)
+	if err != nil {
+		return nil, err
+	}
+	k.bases = bases
+	files, err := c.openLayers(k.cell, bases)
+	if err != nil {
+		return nil, err
+	}
+	k.files = files
+	if k.diff, err = c.difference(ctx, files); err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	return k, nil
+}
+
+// show records that the difference was shown, then sends it.
+func (c *Changes) show(ctx context.Context, k *compared, out *connect.ServerStream[skepv1.DiffChunk]) error {
+	if err := c.Record.Append(k.cell.ID, shown(k.diff, k.by)); err != nil {
+		return connect.NewError(connect.CodeUnavailable, err)
+	}
+	if k.cell.State.Ended() {
+		c.Record.Seal(k.cell.ID) // nothing more comes that would
+	}
+	return c.send(ctx, k, out)
+}
+
+// Diff shows base against layer, and records that it was shown, with its hash (S3).
+func (c *Changes) Diff(ctx context.Context, q *connect.Request[skepv1.DiffRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
+	k, err := c.compare(ctx, q.Msg.Cell, q.Msg.Ticket, func(cells.Record) error { return nil })
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	return c.show(ctx, k, out)
+}
+
+// send streams the entries, then the hash, and a layer process for the caller.
+func (c *Changes) send(ctx context.Context, k *compared, out *connect.ServerStream[skepv1.DiffChunk]) error {
+	for i := range k.diff.Entries {
+		if err := out.Send(&skepv1.DiffChunk{Entry: diffwire.Message(&k.diff.Entries[i])}); err != nil {
 			return err
 		}
 	}
-	ticket, err := c.leaveLayer(ctx, p.UID, f)
+	ticket, err := c.leaveLayer(ctx, k.by.UID, k.files)
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	return out.Send(&skepv1.DiffChunk{Hash: diff.Hash, LayerTicket: ticket})
+	return out.Send(&skepv1.DiffChunk{Hash: k.diff.Hash, LayerTicket: ticket})
 }
 
-// bases are the granted roots: the caller's, or those of a cell that still runs.
-func (c *Changes) bases(r cells.Record, ticket string, p peer.Peer) (*handover.Bundle, error) {
+// basesOf are the granted roots: the caller's, or those of a cell that still runs.
+func (c *Changes) basesOf(r cells.Record, ticket string, p peer.Peer) (*handover.Bundle, error) {
 	if ticket == "" {
 		return c.Held(r.ID)
 	}
@@ -73,11 +109,19 @@ func (c *Changes) bases(r cells.Record, ticket string, p peer.Peer) (*handover.B
 	return b, nil
 }
 
-// shown counts a difference for the record.
+// shown counts a difference for the record; the two paths of a rename are one.
 func shown(diff *snapshot.Difference, p peer.Peer) *kind.DiffShown {
 	s := &kind.DiffShown{Hash: diff.Hash, Who: p.String()}
+	renames := diff.Renames()
+	s.Renamed = uint64(len(renames.To))
 	for i := range diff.Entries {
 		e := &diff.Entries[i]
+		if _, from := renames.From[i]; from {
+			continue
+		}
+		if _, to := renames.To[i]; to {
+			continue
+		}
 		switch e.Op() {
 		case snapshot.Added:
 			s.Added++

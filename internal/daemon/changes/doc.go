@@ -3,15 +3,17 @@
 // Its laws:
 //   - A difference that was sent was recorded as shown, with its hash, before.
 //   - A merge is approved in the record before the caller gets the layer, and
-//     ends in it with every path, or with the reason why nothing was changed.
+//     ends in it, once, with every path, or with the reason why nothing was changed.
 //   - It reads no layer itself: processes of the cells' ids do (S12a).
 package changes
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
@@ -30,6 +32,8 @@ type Record interface {
 	Append(cell string, body kind.Body) error
 	// Seal signs what was recorded of a cell after its end.
 	Seal(cell string)
+	// Read yields what was recorded of a cell of these kinds, in order.
+	Read(cell string, kinds []kind.Kind) iter.Seq2[kind.Body, error]
 }
 
 // Changes serves the calls of the API that look at layers.
@@ -41,6 +45,8 @@ type Changes struct {
 	// Held gives the granted roots of a cell that still runs; the caller owns them.
 	Held func(cell string) (*handover.Bundle, error)
 	Log  *slog.Logger
+
+	fresh sync.Map // ids of cells whose plan this process made and nobody has come back for
 }
 
 // find resolves a reference into a record, with the API's error.

@@ -3,6 +3,7 @@ package changes
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -23,62 +24,48 @@ const pathsPerEntry = 10_000
 // approves it, and only then opens the layer for the caller (S4). If it moved,
 // the new difference is sent, with its other hash.
 func (c *Changes) MergePlan(ctx context.Context, q *connect.Request[skepv1.MergePlanRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
-	r, err := c.find(q.Msg.Cell)
+	k, err := c.compare(ctx, q.Msg.Cell, q.Msg.Ticket, ended)
 	if err != nil {
 		return err
 	}
-	if err := ended(r); err != nil {
-		return err
-	}
-	p, _ := peer.Of(ctx)
-	bases, err := c.bases(r, q.Msg.Ticket, p)
-	if err != nil {
-		return err
-	}
-	defer bases.Close()
-	f, err := c.openLayers(r, bases)
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	diff, err := c.difference(ctx, f)
-	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
-	}
-	same, err := snapshot.MatchHash(diff.Hash, q.Msg.Hash)
+	defer k.close()
+	same, err := snapshot.MatchHash(k.diff.Hash, q.Msg.Hash)
 	if err != nil {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	if !same {
-		// Nothing is fixed: the caller reads what is there now.
-		if err := c.Record.Append(r.ID, shown(diff, p)); err != nil {
-			return connect.NewError(connect.CodeUnavailable, err)
-		}
-		return c.sendDifference(ctx, p, f, diff, out)
+		return c.show(ctx, k, out) // nothing is fixed: the caller reads what is there now
 	}
 	// Merges are durable before their effect (D3): a crash of the caller in the
 	// middle leaves this entry, and the journal in the caller's own state.
-	err = c.Record.Append(r.ID, &kind.ApprovalDecided{
-		Proposal: "merge " + r.ID, Hash: diff.Hash, Decision: "allow", Who: p.String(), Identity: "uid", Scope: "once",
+	err = c.Record.Append(k.cell.ID, &kind.ApprovalDecided{
+		Proposal: proposal(k.cell.ID), Hash: k.diff.Hash, Decision: "allow", Who: k.by.String(), Identity: "uid", Scope: "once",
 	})
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	if err := c.keepPlan(r.ID, &mergePlan{UID: p.UID, Diff: diff}); err != nil {
+	if err := c.keepPlan(k.cell.ID, &mergePlan{UID: k.by.UID, Diff: k.diff}); err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	return c.sendDifference(ctx, p, f, diff, out)
+	return c.send(ctx, k, out)
 }
 
-// MergeCommit records every path that the caller merged, and ends the layer.
+// MergeCommit records every path that the caller merged, and ends the layer. What an
+// earlier call recorded before a crash is not recorded again.
 func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.MergeCommitRequest]) (*connect.Response[skepv1.Cell], error) {
-	r, err := c.find(q.Msg.Cell)
+	r, p, err := c.caller(ctx, q.Msg.Cell)
 	if err != nil {
 		return nil, err
 	}
-	p, _ := peer.Of(ctx)
-	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
+	before, err := c.told(r.ID, q.Msg.Hash, p)
 	if err != nil {
+		return nil, connect.NewError(connect.CodeDataLoss, err)
+	}
+	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
+	switch {
+	case errors.Is(err, errNoPlan) && before.complete:
+		return connect.NewResponse(cells.Message(r)), nil
+	case err != nil:
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	paths, err := mergedPaths(plan.Diff, q.Msg.Paths)
@@ -90,6 +77,9 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 		parts = [][]kind.Path{{}}
 	}
 	for i, part := range parts {
+		if i < before.parts {
+			continue
+		}
 		err := c.Record.Append(r.ID, &kind.MergeApplied{
 			Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.Diff)), Paths: part,
 			Part: uint32(i + 1), Parts: uint32(len(parts)),
@@ -98,48 +88,62 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 			return nil, connect.NewError(connect.CodeUnavailable, err)
 		}
 	}
+	if !held(plan.Diff, paths) { // what waits for --with-active is nowhere else than in the layer
+		if r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged }); err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
+	}
+	// The plan goes after the state that it decides: until then the call can be made again.
 	if err := c.endPlan(r.ID); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	if held(plan.Diff, paths) {
-		// What waits for --with-active is nowhere else than in the layer.
-		c.Record.Seal(r.ID)
-		return connect.NewResponse(cells.Message(r)), nil
-	}
-	// The tree has it and the record says so; the layer is only a rest now.
-	r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged })
-	if err != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, err)
-	}
-	if err := c.DropLayer(ctx, r.ID); err != nil {
-		c.Log.Warn("the layer of a merged cell is left", "cell", r.ID, "err", err)
+	if r.State == cells.Merged {
+		// The tree has it and the record says so; the layer is only a rest now.
+		if err := c.DropLayer(ctx, r.ID); err != nil {
+			c.Log.Warn("the layer of a merged cell is left", "cell", r.ID, "err", err)
+		}
 	}
 	c.Record.Seal(r.ID)
 	return connect.NewResponse(cells.Message(r)), nil
 }
 
-// MergeAbort records that the caller's merge changed nothing.
+// MergeAbort records that the caller's merge changed nothing; once, as MergeCommit.
 func (c *Changes) MergeAbort(ctx context.Context, q *connect.Request[skepv1.MergeAbortRequest]) (*connect.Response[skepv1.Cell], error) {
-	r, err := c.find(q.Msg.Cell)
+	r, p, err := c.caller(ctx, q.Msg.Cell)
 	if err != nil {
 		return nil, err
 	}
-	p, _ := peer.Of(ctx)
-	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
+	before, err := c.told(r.ID, q.Msg.Hash, p)
 	if err != nil {
+		return nil, connect.NewError(connect.CodeDataLoss, err)
+	}
+	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
+	switch {
+	case errors.Is(err, errNoPlan) && before.refused:
+		return connect.NewResponse(cells.Message(r)), nil
+	case err != nil:
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
-	err = c.Record.Append(r.ID, &kind.MergeRefused{
-		Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.Diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
-	})
-	if err != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, err)
+	if !before.refused {
+		err = c.Record.Append(r.ID, &kind.MergeRefused{
+			Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.Diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
+		})
+		if err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
 	}
 	if err := c.endPlan(r.ID); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	c.Record.Seal(r.ID)
 	return connect.NewResponse(cells.Message(r)), nil
+}
+
+// caller finds the cell that a call is about, and who makes it.
+func (c *Changes) caller(ctx context.Context, ref string) (cells.Record, peer.Peer, error) {
+	r, err := c.find(ref)
+	p, _ := peer.Of(ctx)
+	return r, p, err
 }
 
 // rootsOf is the one root that a difference touches, or the deepest directory

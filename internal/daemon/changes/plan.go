@@ -40,6 +40,7 @@ func (c *Changes) keepPlan(id string, m *mergePlan) error {
 	if err != nil {
 		return fmt.Errorf("keep the plan of a merge: %w", err)
 	}
+	c.fresh.Store(id, true)
 	return nil
 }
 
