@@ -91,9 +91,13 @@ func Answer(why flow.Reason) string {
 	if why.Status() == 0 {
 		return ""
 	}
-	body := why.Sentence() + "\n"
-	return fmt.Sprintf("HTTP/1.1 %d %s\r\nBoundary-Reason: %s\r\nProxy-Status: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		why.Status(), strings.ReplaceAll(why.Token(), "-", " "), why.Sentence(), why.ProxyStatus(""), len(body), body)
+	return AnswerWith(why, "text/plain", why.Sentence()+"\n")
+}
+
+// AnswerWith is Answer for a reason that has a status, with a body of another form.
+func AnswerWith(why flow.Reason, form, body string) string {
+	return fmt.Sprintf("HTTP/1.1 %d %s\r\nBoundary-Reason: %s\r\nProxy-Status: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		why.Status(), strings.ReplaceAll(why.Token(), "-", " "), why.Sentence(), why.ProxyStatus(""), form, len(body), body)
 }
 
 // IsField reports whether name and value make one line of a head, and no other.

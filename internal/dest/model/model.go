@@ -15,6 +15,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -220,13 +221,30 @@ func (s *session) identify(fields []h2.Field) []h2.Field {
 	return append(fields, h2.Field{Name: "x-skep-agent", Value: s.request.Agent}, h2.Field{Name: "x-skep-flow", Value: s.request.ID.String()})
 }
 
-// refuse answers with both fields of B60 and the sentence as body, and ends the
+// refusal is an answer as an SDK of this API reads it, beside the fields of B60. Where no
+// model answers, it names what there is to configure: the agent's person reads it. The
+// words are ours and plain, so that quoting makes JSON of them.
+func refusal(why flow.Reason) string {
+	if why.Status() == 0 {
+		return ""
+	}
+	kind, message := "invalid_request_error", why.Sentence()
+	if why.Status() >= 500 {
+		kind = "server_error"
+	}
+	if why == flow.NoProvider {
+		message = "no model answers here: name a target and a role for it on the host, in ~/.config/skep/config.yaml or /etc/skep/config.yaml (docs/models.md), and run the cell again"
+	}
+	return route.AnswerWith(why, "application/json", fmt.Sprintf(`{"error":{"message":%q,"type":%q,"code":%q}}`+"\n", message, kind, why.Token()))
+}
+
+// refuse answers with both fields of B60 and an error of this API as body, and ends the
 // connection.
 func (s *session) refuse(why flow.Reason) error {
 	s.why = why
 	s.inBody.Store(false)
 	_ = s.agent.SetDeadline(time.Now().Add(lingerTime))
-	if _, err := io.WriteString(toAgent{s}, route.Answer(why)); err != nil {
+	if _, err := io.WriteString(toAgent{s}, refusal(why)); err != nil {
 		return err
 	}
 	return s.linger()

@@ -3,6 +3,7 @@ package model
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -221,9 +222,32 @@ func TestDeadGateway(t *testing.T) {
 	gateway, server := l.gateway(t)
 	server.Close()
 	c, wait := l.through(t, gateway)
-	a, _ := exchange(t, c, bufio.NewReader(c), "GET /v1/models HTTP/1.1\r\nHost: mesh.skep.alt\r\n\r\n")
+	a, body := exchange(t, c, bufio.NewReader(c), "GET /v1/models HTTP/1.1\r\nHost: mesh.skep.alt\r\n\r\n")
 	if r := wait(); a.StatusCode != 502 || r.Verdict.Reason != flow.NoProvider || r.Decision != "fail" {
 		t.Errorf("%d %+v", a.StatusCode, r)
+	}
+	if !strings.Contains(body, "config.yaml") {
+		t.Errorf("it does not say what to configure: %s", body)
+	}
+}
+
+// Every refusal is one that an SDK of the API can read.
+func TestRefusalsAreErrorsOfTheAPI(t *testing.T) {
+	for why := flow.None; why < 255; why++ {
+		if why.Status() == 0 {
+			continue
+		}
+		a, err := http.ReadResponse(bufio.NewReader(strings.NewReader(refusal(why))), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body struct{ Error struct{ Message, Type, Code string } }
+		if err := json.NewDecoder(a.Body).Decode(&body); err != nil || a.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%v: %v", why, err)
+		}
+		if e := body.Error; e.Message == "" || e.Code != why.Token() || (e.Type == "server_error") != (a.StatusCode >= 500) {
+			t.Errorf("%v: %+v", why, e)
+		}
 	}
 }
 
