@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
@@ -48,14 +49,28 @@ func (n *narrowing) paths() []PathRule {
 	base, _ := right.NewPaths(n.base.PathRights()...)
 	out := slices.Clone(n.base.Paths)
 	for _, rule := range n.found.Paths {
-		if rule.Access&^base.At(rule.At) != 0 {
-			n.wider(rule.Line, rule.Path.String(), fmt.Sprintf("%s (%s)", rule.At, rule.Access))
+		if more := rule.Access &^ base.At(rule.At); more != 0 {
+			n.wider(rule.Line, rule.Path.String(), doing(more)+" "+rule.At)
 			continue
 		}
 		out = slices.DeleteFunc(out, func(r PathRule) bool { return r.At == rule.At })
 		out = append(out, rule)
 	}
 	return out
+}
+
+// doing says an access as what is done with a path.
+func doing(a right.Access) string {
+	var words []string
+	for _, w := range []struct {
+		access right.Access
+		word   string
+	}{{right.Read, "reading"}, {right.Write, "writing"}, {right.Execute, "running programs of"}} {
+		if a&w.access != 0 {
+			words = append(words, w.word)
+		}
+	}
+	return strings.Join(words, " and ")
 }
 
 func (n *narrowing) net() []declared.NetRule {

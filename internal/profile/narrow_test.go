@@ -72,10 +72,10 @@ env: {pass: [LANG]}
 // its line, all at once.
 func TestNarrowRefusesWidening(t *testing.T) {
 	for _, c := range []struct{ src, want string }{
-		{"paths: [{path: ./.git/hooks, rights: rw}]", "/.git/hooks (rwx) is wider than coding-agent"},
+		{"paths: [{path: ./.git/hooks, rights: rw}]", ": writing "+testDir+"/.git/hooks is wider than coding-agent"},
 		{"paths: [{path: ./.git/hooks/sub, rights: rw}]", "is wider"},
-		{"paths: [{path: /usr, rights: rw}]", "/usr (rwx) is wider"},
-		{"paths: [{path: /etc, rights: ro}]", "/etc (rx) is wider"},
+		{"paths: [{path: /usr, rights: rw}]", ": writing /usr is wider"},
+		{"paths: [{path: /etc, rights: ro}]", ": reading and running programs of /etc is wider"},
 		{"paths: [{path: ~/.ssh, rights: ro}]", "is wider"},
 		{"paths: [{path: .., rights: ro}]", "is wider"},
 		{"net: [{name: evil.example}]", "net rule name=evil.example is wider"},

@@ -90,18 +90,20 @@ func checkEntry(e *Entry, grants int) error {
 	return nil
 }
 
+// refusal puts what is true of the entry itself before what the profile says of its
+// path: whoever judges again from what was sent (a merge) gives the same reason.
 func refusal(e *Entry, judge Judge) string {
 	switch {
 	case e.Refused != "":
 		return e.Refused
-	case judge == nil || !judge(e.Grant, e.Path):
-		return "the profile does not make this path writable"
 	case e.Base.Type.Special() || e.Layer.Type.Special():
 		return "a FIFO, socket or device is never merged"
 	case e.Layer.Oversized || e.Base.Oversized:
 		return "its extended attributes are too large"
 	case e.Layer.Unreadable:
 		return "it cannot be read in the layer"
+	case judge == nil || !judge(e.Grant, e.Path):
+		return "the profile does not make this path writable"
 	}
 	return ""
 }

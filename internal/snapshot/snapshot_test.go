@@ -159,3 +159,20 @@ func TestMergedModeOnlyNarrows(t *testing.T) {
 		t.Errorf("chmod +x was lost: %o", got)
 	}
 }
+
+// Who judges again from what was sent, as a merge does, gives the same reason.
+func TestReasonIsTheSameWhenJudgedAgain(t *testing.T) {
+	for _, e := range []Entry{
+		{Path: "fifo", Layer: State{Type: FIFO}},
+		{Path: "socket", Layer: State{Type: Socket}},
+		{Path: "large", Layer: State{Type: File, Oversized: true}},
+		{Path: "closed", Layer: State{Type: File, Unreadable: true}},
+		{Path: "readonly", Layer: State{Type: File}},
+	} {
+		first := refusal(&e, func(int, string) bool { return e.Path != "readonly" })
+		again := refusal(&e, func(int, string) bool { return false })
+		if first == "" || first != again {
+			t.Errorf("%s: %q, then %q", e.Path, first, again)
+		}
+	}
+}

@@ -241,7 +241,9 @@ func TestRefusalsAreErrorsOfTheAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var body struct{ Error struct{ Message, Type, Code string } }
+		var body struct {
+			Error struct{ Message, Type, Code string }
+		}
 		if err := json.NewDecoder(a.Body).Decode(&body); err != nil || a.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%v: %v", why, err)
 		}

@@ -70,9 +70,12 @@ func Nets(r *strict.Report, n *strict.Node, what string, d Defaults) []NetRule {
 // net reads one rule. It goes on after a fault, to find them all.
 func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule, bool) {
 	before := r.Len()
-	f, ok := r.Fields(item, "a rule of "+what, netExample, NetKeys())
+	f, ok := r.Fields(item, "a rule of "+what, netExample, append(NetKeys(), udpKey))
 	if !ok {
 		return NetRule{}, false
+	}
+	if v, ok := f[udpKey]; ok {
+		noUDP(r, v, udpKey)
 	}
 	rule := NetRule{File: r.File(), Line: item.Line, Column: item.Column}
 	for _, key := range laterNetKeys() {
@@ -192,13 +195,23 @@ func Ports(r *strict.Report, n *strict.Node, mail bool) right.Ports {
 	return ps
 }
 
+// udpKey is what some write for the transport.
+const udpKey = "udp"
+
+// noUDP says what there is in its place: names need no rule of their own, and HTTP/3
+// and QUIC fall back to TCP.
+func noUDP(r *strict.Report, n *strict.Node, what string) {
+	r.Add(n.Pos, n.Text, what+" is not supported by this build: a cell speaks TCP alone",
+		"remove it; names resolve without a rule, and what speaks QUIC falls back to TCP (transports: [tcp], the default)")
+}
+
 // transports takes tcp; udp comes with the boundary issue.
 func transports(r *strict.Report, n *strict.Node) right.Transports {
 	var words []string
 	for _, item := range r.Strs(n, "transports", "[tcp]") {
 		if word, ok := r.OneOf(item, "a transport", "tcp", "udp"); ok {
 			if word == "udp" {
-				r.Unsupported(item.Pos, item.Text, "transport udp")
+				noUDP(r, item, "transport udp")
 			}
 			words = append(words, word)
 		}
