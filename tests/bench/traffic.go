@@ -20,6 +20,7 @@ const (
 	askSink   = 'u' // take everything, then answer with one byte
 	askSource = 'd' // and eight bytes: how many bytes to send
 	askEcho   = 'e' // send each message of messageSize back
+	askOnce   = 'o' // send one such message back, and end
 )
 
 const messageSize = 64
@@ -75,15 +76,22 @@ func answerTraffic(c net.Conn) error {
 		return nil
 	case askEcho:
 		for {
-			if _, err := io.ReadFull(c, buf[:messageSize]); err != nil {
-				return err
-			}
-			if _, err := c.Write(buf[:messageSize]); err != nil {
+			if err := answerOne(c, buf[:messageSize]); err != nil {
 				return err
 			}
 		}
+	case askOnce:
+		return answerOne(c, buf[:messageSize])
 	}
 	return fmt.Errorf("unknown request %q", ask[0])
+}
+
+func answerOne(c net.Conn, message []byte) error {
+	if _, err := io.ReadFull(c, message); err != nil {
+		return err
+	}
+	_, err := c.Write(message)
+	return err
 }
 
 // order is what a client is told to do; outcome what it found, in the unit of
@@ -203,29 +211,39 @@ func echo(c net.Conn) error {
 	return err
 }
 
-// fresh makes n flows one after the other, each with one request, p50 and p99 in ms.
+// fresh makes n flows one after the other, each with one request, p50 and p99 in
+// ms until the answer is there.
 func fresh(server string, n int) (outcome, error) {
 	var took []float64
 	for range n {
-		begin := time.Now()
-		if err := once(server); err != nil {
+		answered, err := once(server)
+		if err != nil {
 			return outcome{}, err
 		}
-		took = append(took, ms(time.Since(begin)))
+		took = append(took, ms(answered))
 	}
 	return outcome{quantile(took, 0.5), quantile(took, 0.99), ""}, nil
 }
 
-func once(server string) error {
+// once makes one flow with one request, and says after how long it was answered.
+// The server ends it, so that it alone keeps what is left of the connection for a
+// minute: the client's side would run out of ports, on one way earlier than on another.
+func once(server string) (answered time.Duration, err error) {
+	begin := time.Now()
 	c, err := net.Dial("tcp", server)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer c.Close()
-	if _, err := c.Write([]byte{askEcho}); err != nil {
-		return err
+	if _, err := c.Write([]byte{askOnce}); err != nil {
+		return 0, err
 	}
-	return echo(c)
+	if err := echo(c); err != nil {
+		return 0, err
+	}
+	answered = time.Since(begin)
+	_, err = io.Copy(io.Discard, c)
+	return answered, err
 }
 
 // flows makes n flows, 64 at a time, in flows a second.
@@ -238,7 +256,7 @@ func flows(server string, n int) (outcome, error) {
 	for i := range atOnce {
 		wait.Go(func() {
 			for next.Add(1) <= int64(n) && errs[i] == nil {
-				errs[i] = once(server)
+				_, errs[i] = once(server)
 			}
 		})
 	}
