@@ -72,7 +72,7 @@ env: {pass: [LANG]}
 // its line, all at once.
 func TestNarrowRefusesWidening(t *testing.T) {
 	for _, c := range []struct{ src, want string }{
-		{"paths: [{path: ./.git/hooks, rights: rw}]", ": writing "+testDir+"/.git/hooks is wider than coding-agent"},
+		{"paths: [{path: ./.git/hooks, rights: rw}]", ": writing " + testDir + "/.git/hooks is wider than coding-agent"},
 		{"paths: [{path: ./.git/hooks/sub, rights: rw}]", "is wider"},
 		{"paths: [{path: /usr, rights: rw}]", ": writing /usr is wider"},
 		{"paths: [{path: /etc, rights: ro}]", ": reading and running programs of /etc is wider"},
