@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"skep.dev/skep/internal/sys"
 )
@@ -55,8 +56,12 @@ func Test(t *testing.T, test func(t *testing.T, lab *Lab)) {
 		return
 	}
 	var out bytes.Buffer
+	left := 5 * time.Minute
+	if deadline, bounded := t.Deadline(); bounded {
+		left = max(left, time.Until(deadline)-time.Second)
+	}
 	only := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
-	code := enter([]string{"-test.run=" + only, "-test.v", "-test.timeout=5m"}, &out)
+	code := enter([]string{"-test.run=" + only, "-test.v", "-test.timeout=" + left.String()}, &out)
 	lines := strings.Join(slices.DeleteFunc(strings.Split(out.String(), "\n"), func(l string) bool {
 		return strings.HasPrefix(l, "=== ") || l == "PASS" || l == "FAIL"
 	}), "\n")

@@ -24,8 +24,8 @@ import (
 	"skep.dev/skep/internal/testlab"
 )
 
-// commandTime bounds one command. A loaded machine needs much of it.
-const commandTime = 4 * time.Minute
+// patience bounds one command. A loaded machine needs much of it.
+const patience = 4 * time.Minute
 
 // Person has a directory for all that is hers.
 type Person struct {
@@ -33,6 +33,8 @@ type Person struct {
 	Dir, Tree string
 	// Env is the environment of her commands.
 	Env []string
+	// Patience bounds one command.
+	Patience time.Duration
 
 	t testing.TB
 }
@@ -51,7 +53,7 @@ func At(t testing.TB, dir, tree string) *Person {
 	for _, program := range []string{"skepd", "skep-worker", "skep-warden", "skep-box", "skep-model"} {
 		testlab.Built(t, program)
 	}
-	p := &Person{Dir: dir, Tree: tree, Env: append(Places(dir), "PATH="+programs+":"+os.Getenv("PATH")), t: t}
+	p := &Person{Dir: dir, Tree: tree, Env: append(Places(dir), "PATH="+programs+":"+os.Getenv("PATH")), Patience: patience, t: t}
 	t.Cleanup(func() {
 		if err := EndDaemon(dir); err != nil {
 			t.Error(err)
@@ -168,7 +170,7 @@ func (p *Person) Git(args ...string) string {
 
 func (p *Person) command(name string, args ...string) Result {
 	p.t.Helper()
-	ctx, stop := context.WithTimeout(context.Background(), commandTime)
+	ctx, stop := context.WithTimeout(context.Background(), p.Patience)
 	defer stop()
 	path := name
 	if name == "skep" {
@@ -183,7 +185,7 @@ func (p *Person) command(name string, args ...string) Result {
 		p.t.Fatalf("run %s: %v", name, err)
 	}
 	if ctx.Err() != nil {
-		p.t.Fatalf("%s %s took more than %s\n%s%s", name, strings.Join(args, " "), commandTime, out.String(), complaint.String())
+		p.t.Fatalf("%s %s took more than %s\n%s%s", name, strings.Join(args, " "), p.Patience, out.String(), complaint.String())
 	}
 	return Result{out.String(), complaint.String(), c.ProcessState.ExitCode()}
 }
