@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
@@ -25,6 +24,7 @@ import (
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -53,7 +53,7 @@ type Config struct {
 	// Models makes the gateway, given what records its calls; nil where there is none.
 	Models func(record func(ctx context.Context, cell string, body kind.Body) error) Models
 	// Ceiling reads the operator's ceiling anew.
-	Ceiling func() (*skepv1.BoxCeiling, error)
+	Ceiling func() (policy.Ceiling, error)
 	// ResolvConf and HostsFile are watched for the boxes (B101).
 	ResolvConf, HostsFile string
 }
@@ -112,7 +112,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	d.desk = handover.NewDesk(c.Clock, c.Owners...)
 	d.reading = &reading.Reading{
 		Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Cells: d.cells, Clock: c.Clock,
-		Lives: func(id string) bool { return d.lifeOf(id) != nil },
+		Lives: func(id string) bool { return d.lifeOf(id) != nil }, Ceiling: c.Ceiling,
 	}
 	d.changes = &changes.Changes{
 		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: recorder{d}, Held: d.heldRoots, Log: c.Log,

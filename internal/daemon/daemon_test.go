@@ -32,6 +32,7 @@ import (
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
 )
@@ -135,7 +136,7 @@ func newLab(t *testing.T) *lab {
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Version: "test", Owners: []uint32{uint32(os.Getuid())},
 		Walls:      &fakeWalls{},
 		Orphan:     func(context.Context, string) (bool, error) { return false, nil },
-		Ceiling:    func() (*skepv1.BoxCeiling, error) { return &skepv1.BoxCeiling{}, nil },
+		Ceiling:    func() (policy.Ceiling, error) { return policy.Ceiling{}, nil },
 		ResolvConf: filepath.Join(dir, "resolv.conf"), HostsFile: filepath.Join(dir, "hosts"),
 	}
 	return l

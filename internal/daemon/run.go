@@ -244,7 +244,7 @@ func (d *Daemon) policy(p *profile.Profile) (*skepv1.BoxPolicy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return boxlink.Policy(p, ceiling)
+	return boxlink.Wire(boxlink.PolicyOf(p, ceiling))
 }
 
 func walls(r cell.Running) []string {

@@ -33,6 +33,6 @@ func (d *Daemon) version(_ context.Context, q *connect.Request[skepv1.VersionReq
 			d.Version, apiMin, apiMax, q.Msg.ApiMin, q.Msg.ApiMax))
 	}
 	return connect.NewResponse(&skepv1.VersionResponse{
-		Version: d.Version, Commit: d.Commit, Api: v, ApiMin: apiMin, ApiMax: apiMax,
+		Version: d.Version, Commit: d.Commit, Api: v, ApiMin: apiMin, ApiMax: apiMax, State: d.State,
 	}), nil
 }

@@ -155,9 +155,11 @@ type VersionResponse struct {
 	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	Commit  string                 `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
 	// The version of the contract that both sides speak; 0 with an error.
-	Api           int32 `protobuf:"varint,3,opt,name=api,proto3" json:"api,omitempty"`
-	ApiMin        int32 `protobuf:"varint,4,opt,name=api_min,json=apiMin,proto3" json:"api_min,omitempty"`
-	ApiMax        int32 `protobuf:"varint,5,opt,name=api_max,json=apiMax,proto3" json:"api_max,omitempty"`
+	Api    int32 `protobuf:"varint,3,opt,name=api,proto3" json:"api,omitempty"`
+	ApiMin int32 `protobuf:"varint,4,opt,name=api_min,json=apiMin,proto3" json:"api_min,omitempty"`
+	ApiMax int32 `protobuf:"varint,5,opt,name=api_max,json=apiMax,proto3" json:"api_max,omitempty"`
+	// The directory that it keeps its state in: a caller may mean another one.
+	State         string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +227,13 @@ func (x *VersionResponse) GetApiMax() int32 {
 		return x.ApiMax
 	}
 	return 0
+}
+
+func (x *VersionResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
 }
 
 // RunRequest names everything by value; descriptors are in the ticket.
@@ -1923,11 +1932,14 @@ func (x *LedgerEntry) GetJson() []byte {
 	return nil
 }
 
+// ExplainRequest names one of: an entry by its number, the last crossing to a host, or a
+// destination, tried or not, as NAME[:PORT] or ADDRESS[:PORT]; without a port 443.
 type ExplainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
 	Event         string                 `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
 	Host          string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	Would         string                 `protobuf:"bytes,4,opt,name=would,proto3" json:"would,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1983,13 +1995,23 @@ func (x *ExplainRequest) GetHost() string {
 	return ""
 }
 
+func (x *ExplainRequest) GetWould() string {
+	if x != nil {
+		return x.Would
+	}
+	return ""
+}
+
 type ExplainResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
-	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
-	Rule          string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
-	AllowWith     string                 `protobuf:"bytes,4,opt,name=allow_with,json=allowWith,proto3" json:"allow_with,omitempty"`
-	Json          []byte                 `protobuf:"bytes,5,opt,name=json,proto3" json:"json,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	What      string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	Why       string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	Rule      string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	AllowWith string                 `protobuf:"bytes,4,opt,name=allow_with,json=allowWith,proto3" json:"allow_with,omitempty"`
+	// The entry, as it stands in the ledger; empty for a destination.
+	Json []byte `protobuf:"bytes,5,opt,name=json,proto3" json:"json,omitempty"`
+	// Of a destination: allow or block.
+	Decision      string `protobuf:"bytes,6,opt,name=decision,proto3" json:"decision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2057,6 +2079,13 @@ func (x *ExplainResponse) GetJson() []byte {
 		return x.Json
 	}
 	return nil
+}
+
+func (x *ExplainResponse) GetDecision() string {
+	if x != nil {
+		return x.Decision
+	}
+	return ""
 }
 
 type CheckRequest struct {
@@ -2435,13 +2464,14 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x12skep/v1/skep.proto\x12\askep.v1\"B\n" +
 	"\x0eVersionRequest\x12\x17\n" +
 	"\aapi_min\x18\x01 \x01(\x05R\x06apiMin\x12\x17\n" +
-	"\aapi_max\x18\x02 \x01(\x05R\x06apiMax\"\x87\x01\n" +
+	"\aapi_max\x18\x02 \x01(\x05R\x06apiMax\"\x9d\x01\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x10\n" +
 	"\x03api\x18\x03 \x01(\x05R\x03api\x12\x17\n" +
 	"\aapi_min\x18\x04 \x01(\x05R\x06apiMin\x12\x17\n" +
-	"\aapi_max\x18\x05 \x01(\x05R\x06apiMax\"\xa7\x04\n" +
+	"\aapi_max\x18\x05 \x01(\x05R\x06apiMax\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\"\xa7\x04\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\fR\aprofile\x12!\n" +
@@ -2583,18 +2613,20 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\tR\x05since\x12\x14\n" +
 	"\x05until\x18\x06 \x01(\tR\x05until\"!\n" +
 	"\vLedgerEntry\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"N\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"d\n" +
 	"\x0eExplainRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\tR\x05event\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\tR\x04host\"~\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\x12\x14\n" +
+	"\x05would\x18\x04 \x01(\tR\x05would\"\x9a\x01\n" +
 	"\x0fExplainResponse\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x1d\n" +
 	"\n" +
 	"allow_with\x18\x04 \x01(\tR\tallowWith\x12\x12\n" +
-	"\x04json\x18\x05 \x01(\fR\x04json\"l\n" +
+	"\x04json\x18\x05 \x01(\fR\x04json\x12\x1a\n" +
+	"\bdecision\x18\x06 \x01(\tR\bdecision\"l\n" +
 	"\fCheckRequest\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\fR\aprofile\x12!\n" +
 	"\fprofile_name\x18\x02 \x01(\tR\vprofileName\x12\x1f\n" +

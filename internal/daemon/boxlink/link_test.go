@@ -16,6 +16,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
 )
@@ -183,7 +184,7 @@ net:
 	if faults != nil {
 		t.Fatal(faults)
 	}
-	a, err := Policy(p, nil)
+	a, err := Wire(PolicyOf(p, policy.Ceiling{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ net:
 		got[1].Id != "mine" || len(got[1].Ports) != 2 || got[2].Ip != "192.0.2.1" || got[3].Cidr != "198.51.100.0/24" {
 		t.Errorf("got %v", got)
 	}
-	b, _ := Policy(p, &skepv1.BoxCeiling{NoFloor: true})
+	b, _ := Wire(PolicyOf(p, policy.Ceiling{NoFloor: true}))
 	if a.Version == b.Version || len(a.Version) != 64 {
 		t.Error("the version does not bind the ceiling")
 	}

@@ -9,17 +9,77 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
 )
 
-// Policy is a profile's net rights under the operator's ceiling, in the form
-// that the box reads. Its version is the digest of all of it.
-func Policy(p *profile.Profile, ceiling *skepv1.BoxCeiling) (*skepv1.BoxPolicy, error) {
+// PolicyOf is a profile's net rights under the operator's ceiling: what its box decides
+// by, and what we answer by when somebody asks what it would decide.
+func PolicyOf(p *profile.Profile, ceiling policy.Ceiling) policy.Policy {
+	return policy.Policy{Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling}
+}
+
+// Rules translates net rules. A rule without an id is called after its place.
+func Rules(rules []declared.NetRule) []policy.Rule {
+	out := make([]policy.Rule, 0, len(rules))
+	for i, r := range rules {
+		rule := policy.Rule{
+			ID: r.ID, Line: r.Line, Depth: r.Dest.Depth, Ports: r.Ports, TCP: r.Transports&right.TCP != 0,
+			UDP: r.Transports&right.UDP != 0, HTTP: r.HTTP, Resolve: r.Resolve,
+		}
+		if rule.ID == "" {
+			rule.ID = fmt.Sprintf("net-%d", i+1)
+		}
+		switch r.Inner {
+		case right.InnerDefault:
+		case right.InnerOff:
+			rule.Inner = policy.InnerOff
+		case right.InnerCheck:
+			rule.Inner = policy.InnerName
+		case right.InnerTLS:
+			rule.Inner = policy.InnerTLS
+		}
+		switch r.Dest.Kind {
+		case right.Name:
+			rule.Name = r.Dest.Name
+		case right.AnyName:
+			rule.Name = policy.AnyName
+		case right.Suffix:
+			rule.Suffix = r.Dest.Name
+		case right.Literal:
+			if r.Dest.Prefix.IsSingleIP() {
+				rule.IP = r.Dest.Prefix.Addr()
+			} else {
+				rule.CIDR = r.Dest.Prefix
+			}
+		case right.NoDest: // matches nothing: the box refuses a rule without a destination
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+// Ranges translates address ranges.
+func Ranges(ranges []declared.Range) []policy.Range {
+	out := make([]policy.Range, 0, len(ranges))
+	for _, r := range ranges {
+		out = append(out, policy.Range{CIDR: r.Prefix, Ports: r.Ports})
+	}
+	return out
+}
+
+// Wire is a policy in the form that the box reads. Its version is the digest of all of
+// it. What belongs to the host's own state (Own) goes with the names.
+func Wire(p policy.Policy) (*skepv1.BoxPolicy, error) {
+	c := p.Ceiling
 	out := &skepv1.BoxPolicy{
-		Rules: Rules(p.Net), ResolvedAddresses: Ranges(p.Resolved),
-		Model: len(p.Model.Roles) > 0, Ceiling: ceiling,
+		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model,
+		Ceiling: &skepv1.BoxCeiling{
+			Limits: c.Limits, Allow: wireRules(c.Allow), ResolvedAddresses: wireRanges(c.Resolved), Deny: wireRules(c.Deny),
+			Open: wireRanges(c.Open), NoFloor: c.NoFloor, MixedRefuse: c.Mixed,
+		},
 	}
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
 	if err != nil {
@@ -30,47 +90,29 @@ func Policy(p *profile.Profile, ceiling *skepv1.BoxCeiling) (*skepv1.BoxPolicy, 
 	return out, nil
 }
 
-// Rules translates net rules. A rule without an id is called after its place.
-func Rules(rules []declared.NetRule) []*skepv1.BoxRule {
+func wireRules(rules []policy.Rule) []*skepv1.BoxRule {
 	out := make([]*skepv1.BoxRule, 0, len(rules))
-	for i, r := range rules {
-		id := r.ID
-		if id == "" {
-			id = fmt.Sprintf("net-%d", i+1)
-		}
+	for _, r := range rules {
 		b := &skepv1.BoxRule{
-			Id: id, Line: uint32(r.Line), Ports: ports(r.Ports), Depth: uint32(r.Dest.Depth),
-			Tcp: r.Transports&right.TCP != 0, Udp: r.Transports&right.UDP != 0, Http: r.HTTP,
-			Resolve: addresses(r.Resolve),
+			Id: r.ID, Line: uint32(r.Line), Name: r.Name, Suffix: r.Suffix, Depth: uint32(r.Depth), Ports: ports(r.Ports),
+			Tcp: r.TCP, Udp: r.UDP, Http: r.HTTP, Resolve: addresses(r.Resolve),
+			Inner: [...]string{policy.InnerDefault: "", policy.InnerOff: "off", policy.InnerName: "check", policy.InnerTLS: "tls"}[r.Inner],
 		}
-		if r.Inner != right.InnerDefault {
-			b.Inner = r.Inner.String()
+		if r.IP.IsValid() {
+			b.Ip = r.IP.String()
 		}
-		switch r.Dest.Kind {
-		case right.Name:
-			b.Name = r.Dest.Name
-		case right.AnyName:
-			b.Name = "*"
-		case right.Suffix:
-			b.Suffix = r.Dest.Name
-		case right.Literal:
-			if r.Dest.Prefix.IsSingleIP() {
-				b.Ip = r.Dest.Prefix.Addr().String()
-			} else {
-				b.Cidr = r.Dest.Prefix.String()
-			}
-		case right.NoDest: // matches nothing: the box refuses a rule without a destination
+		if r.CIDR.IsValid() {
+			b.Cidr = r.CIDR.String()
 		}
 		out = append(out, b)
 	}
 	return out
 }
 
-// Ranges translates address ranges.
-func Ranges(ranges []declared.Range) []*skepv1.BoxRange {
+func wireRanges(ranges []policy.Range) []*skepv1.BoxRange {
 	out := make([]*skepv1.BoxRange, 0, len(ranges))
 	for _, r := range ranges {
-		out = append(out, &skepv1.BoxRange{Cidr: r.Prefix.String(), Ports: ports(r.Ports)})
+		out = append(out, &skepv1.BoxRange{Cidr: r.CIDR.String(), Ports: ports(r.Ports)})
 	}
 	return out
 }

@@ -22,6 +22,7 @@ import (
 	"skep.dev/skep/internal/ledger/entry"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/ledger/story"
+	"skep.dev/skep/internal/policy"
 )
 
 // Clock paces a follower; tests turn it by hand.
@@ -35,7 +36,9 @@ type Reading struct {
 	Dir    string // of the ledger
 	Cells  *cells.Store
 	Lives  func(cell string) bool
-	Clock  Clock
+	// Ceiling is the operator's, read anew: it belongs to what a cell may reach (B87).
+	Ceiling func() (policy.Ceiling, error)
+	Clock   Clock
 }
 
 func (g *Reading) find(ref string) (cells.Record, error) {
@@ -119,6 +122,9 @@ func (g *Reading) Explain(ctx context.Context, q *connect.Request[skepv1.Explain
 	r, err := g.find(q.Msg.Cell)
 	if err != nil {
 		return nil, err
+	}
+	if q.Msg.Would != "" {
+		return g.would(r, q.Msg.Would)
 	}
 	match, err := matcher(q.Msg)
 	if err != nil {

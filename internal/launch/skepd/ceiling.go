@@ -5,10 +5,10 @@ import (
 	"os"
 	"time"
 
-	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/config"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/place"
+	"skep.dev/skep/internal/policy"
 )
 
 // lockWait lets an automatic daemon wait for one that is just ending.
@@ -21,15 +21,15 @@ func (o options) lockWait() time.Duration {
 
 // ceilingOf reads the operator's ceiling at each start of a cell (B87). An absent
 // file is the default ceiling; one that cannot be read starts no cell (B88).
-func ceilingOf(file string) func() (*skepv1.BoxCeiling, error) {
-	return func() (*skepv1.BoxCeiling, error) {
+func ceilingOf(file string) func() (policy.Ceiling, error) {
+	return func() (policy.Ceiling, error) {
 		c, err := config.LoadCeiling(file)
 		if err != nil {
-			return nil, fmt.Errorf("read the operator's ceiling: %w", err)
+			return policy.Ceiling{}, fmt.Errorf("read the operator's ceiling: %w", err)
 		}
-		return &skepv1.BoxCeiling{
+		return policy.Ceiling{
 			Limits: c.Limited, Allow: boxlink.Rules(c.Allow), Deny: boxlink.Rules(c.Deny), Open: boxlink.Ranges(c.Open),
-			MixedRefuse: c.RefuseMixed,
+			Mixed: c.RefuseMixed,
 		}, nil
 	}
 }

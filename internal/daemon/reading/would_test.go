@@ -1,0 +1,60 @@
+package reading
+
+import (
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/policy"
+)
+
+const netProfile = `version: v1
+net:
+  - {name: a.example}
+  - {name: "*.b.example", ports: [8000-8010]}
+  - {ip: 192.0.2.1, ports: [80]}
+model: {roles: [coder]}
+`
+
+// What would happen is told for what was never tried, with the rule, or with the line
+// that would allow it.
+func TestWould(t *testing.T) {
+	ceiling := policy.Ceiling{}
+	g := &Reading{Ceiling: func() (policy.Ceiling, error) { return ceiling, nil }}
+	r := cells.Record{ID: "cell", ProfileName: "p.yaml", Profile: netProfile}
+	for ask, want := range map[string]struct{ decision, what, rule, why, allow string }{
+		"a.example":           {"allow", "a.example:443 would be allowed", "a.example", "a rule allows it", ""},
+		"A.example.:443":      {"allow", "a.example:443 would be allowed", "a.example", "a rule allows it", ""},
+		"a.example:80":        {"block", "a.example:80 would be refused", "a.example", "port-not-allowed", "- {name: a.example, ports: [80]}"},
+		"x.b.example:8003":    {"allow", "would be allowed", "*.b.example", "judged when it is tried", ""},
+		"other.example":       {"block", "would be refused", "", "not-on-allowlist", "- {name: other.example}"},
+		"192.0.2.1:80":        {"allow", "192.0.2.1:80 would be allowed", "192.0.2.1", "a rule allows it", ""},
+		"[2001:db8::1]:80":    {"block", "[2001:db8::1]:80 would be refused", "", "ip-not-on-allowlist", `- {ip: "2001:db8::1", ports: [80]}`},
+		"2001:db8::1":         {"block", "[2001:db8::1]:443 would be refused", "", "ip-not-on-allowlist", `- {ip: "2001:db8::1"}`},
+		"mesh.skep.alt:80":    {"allow", "would be allowed", "model: of p.yaml", "a rule allows it", ""},
+		"somebody.skep.alt:1": {"block", "would be refused", "", "not-on-allowlist", ""},
+	} {
+		a, err := g.would(r, ask)
+		if err != nil {
+			t.Errorf("%s: %v", ask, err)
+			continue
+		}
+		m := a.Msg
+		if m.Decision != want.decision || !strings.Contains(m.What, want.what) || !strings.Contains(m.Rule, want.rule) ||
+			(want.rule == "") != (m.Rule == "") || !strings.Contains(m.Why, want.why) || m.AllowWith != want.allow {
+			t.Errorf("%s: %v", ask, m)
+		}
+	}
+	ceiling.Deny = []policy.Rule{{ID: "no", Name: "a.example", TCP: true, Ports: nil}}
+	ceiling.Limits = true
+	if a, err := g.would(r, "a.example"); err != nil || a.Msg.Decision != "block" || a.Msg.AllowWith != policy.NotPermitted {
+		t.Errorf("the operator is not asked: %v, %v", a, err)
+	}
+	for _, ask := range []string{"a.example:0", "a.example:http", "a.example:70000", "a b", "1.2.3", ":80", ""} {
+		if a, err := g.would(r, ask); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%q is taken: %v, %v", ask, a, err)
+		}
+	}
+}
