@@ -9,6 +9,7 @@ import (
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/measure"
 )
 
@@ -16,7 +17,7 @@ import (
 func (d *Daemon) limit(l *life) {
 	if ms, bounded := l.profile.Budget.Wall.Value(); bounded {
 		l.after("wall", time.Duration(ms)*time.Millisecond, func() {
-			l.end(cells.Cause{Word: "budget", Budget: "wall", Limit: ms, Peak: int64(millis(d.Clock.Now().Sub(l.begin)))})
+			l.end(cells.Cause{Word: "budget", Budget: "wall", Limit: ms, Peak: int64(ending.Millis(d.Clock.Now().Sub(l.begin)))})
 		})
 	}
 	if _, bounded := l.profile.Budget.Disk.Value(); bounded {

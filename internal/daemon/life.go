@@ -28,8 +28,9 @@ type life struct {
 	id         string
 	begin      time.Time
 	profile    *profile.Profile
-	unenforced []string   // keys of the budget that nothing holds here
-	held       []*os.File // the granted roots, for a difference while the cell runs
+	unenforced []string     // keys of the budget that nothing holds here
+	held       []*os.File   // the granted roots, for a difference while the cell runs
+	kept       func() error // returns once the first record is durable
 
 	mu      sync.Mutex
 	running cell.Running
@@ -197,10 +198,21 @@ const boxGrace = time.Second
 // 8 s at most (B150).
 const endTime = 10 * time.Second
 
-// finish closes the box after it has written what was left, then the record.
+// finish closes the box after it has written what was left, and records the end. What
+// nobody waits for comes after that.
 func (l *life) finish(result cell.Result) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
+	var over cells.Cause
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		over = l.d.overDisk(l) // too quick a cell was never measured
+		if result.Left == nil {
+			l.d.removeRun(l.id)
+		} else {
+			l.d.Log.Warn("something of a cell is left until the next start", "cell", l.id, "err", result.Left)
+		}
+	})
 	if err := l.box.End(ctx); err != nil {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}
@@ -213,60 +225,54 @@ func (l *life) finish(result cell.Result) {
 	}
 	l.mu.Unlock()
 	sys.CloseAll(l.held)
+	beside.Wait()
 	if cause.Word == "" {
-		cause = l.d.overDisk(l) // too quick a cell was never measured
+		cause = over
 	}
 	code, cause := ending.Judge(l.profile, result, cause)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
-	if result.Left == nil {
-		l.d.removeRun(l.id)
-	} else {
-		l.d.Log.Warn("something of a cell is left until the next start", "cell", l.id, "err", result.Left)
-	}
 	l.conclude()
+	l.d.keep(l.id)
+	l.d.boxes.Fill()
+	l.d.work.Done()
 }
 
-// settle records the end of a cell: in the ledger, then in its record.
+// settle records the end of a cell in the ledger, after which it is told.
 func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause, state cells.State) {
 	now := d.Clock.Now()
-	word := cause.Word
-	if word == "stop" {
-		word = "operator"
+	body := ending.Entry(code, cause, now.Sub(begin))
+	counted := make(chan int64, 1)
+	go func() { counted <- measure.Changed(d.layerDir(id)) }()
+	if err := d.record(id, body); err != nil {
+		d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
 	}
-	body := &kind.CellStopped{
-		Cause: word, Exit: uint8(code & 0xff), Detail: kind.Bytes(cause.Detail), Ms: millis(now.Sub(begin)),
-	}
-	if cause.Word == "exit" && code > 128 && code < 128+65 {
-		body.Signal = uint8(code - 128)
-	}
-	if cause.Budget != "" {
-		body.Limit = cause.Budget + ": " + cells.AmountText(cause.Budget, cause.Limit)
-		body.Peak = cells.AmountText(cause.Budget, cause.Peak)
-	}
-	err := d.record(id, body)
-	var sealed sync.WaitGroup
-	sealed.Go(func() { // two signatures and a sync, beside what is kept of the cell
-		if err == nil {
-			err = d.ledger.EndCell(id)
-		}
-		if err != nil {
-			d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
-		}
-	})
-	d.keepEnd(id, now, code, cause, state)
-	sealed.Wait()
+	d.setEnd(id, now, code, cause, state, <-counted)
 }
 
-// keepEnd is the second half of settle.
-func (d *Daemon) keepEnd(id string, now time.Time, code int, cause cells.Cause, state cells.State) {
-	changed := measure.Changed(d.layerDir(id))
-	err := d.cells.End(id, func(r *cells.Record) {
+// setEnd is what is told of an ended cell.
+func (d *Daemon) setEnd(id string, now time.Time, code int, cause cells.Cause, state cells.State, changed int64) {
+	err := d.cells.Set(id, func(r *cells.Record) {
 		r.State, r.Stopped, r.ExitCode, r.Cause = state, now, code, cause
 		r.FilesChanged = changed
 	})
 	if err != nil {
+		d.Log.Error("the end of a cell is not told", "cell", id, "err", err)
+	}
+}
+
+// keep seals what the ledger has of an ended cell, and writes the cell's record: what a
+// crash takes of both, the next start makes again from the ledger's entries.
+func (d *Daemon) keep(id string) {
+	var sealed sync.WaitGroup
+	sealed.Go(func() {
+		if err := d.ledger.EndCell(id); err != nil {
+			d.Log.Error("the end of a cell is not sealed", "cell", id, "err", err)
+		}
+	})
+	if err := d.cells.Keep(id); err != nil {
 		d.Log.Error("the end of a cell was not kept", "cell", id, "err", err)
 	}
+	sealed.Wait()
 }
 
 // clear removes what the host keeps for a cell whose processes are gone, and then
@@ -283,13 +289,13 @@ func (d *Daemon) clear(id string) {
 	d.removeRun(id)
 }
 
-// forget takes a cell out of the ones that live.
+// forget takes a cell out of the ones that live. Whoever has still to write of it says
+// so in d.work.
 func (d *Daemon) forget(l *life) {
 	d.mu.Lock()
 	delete(d.live, l.id)
 	d.mu.Unlock()
 	d.idle.Touch(0)
-	d.work.Done()
 }
 
 // endAll ends every cell because the daemon ends.
@@ -313,8 +319,6 @@ func (d *Daemon) lifeOf(id string) *life {
 	defer d.mu.Unlock()
 	return d.live[id]
 }
-
-func millis(d time.Duration) uint64 { return uint64(max(0, d.Milliseconds())) }
 
 // heldRoots are duplicates of a running cell's granted roots; none for another.
 func (d *Daemon) heldRoots(id string) (*handover.Bundle, error) {

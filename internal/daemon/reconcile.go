@@ -7,13 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/ending"
-	"skep.dev/skep/internal/ledger"
-	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/daemon/measure"
 )
 
 // reconcile ends and records every cell that an earlier daemon left, and removes
@@ -52,51 +50,30 @@ func (d *Daemon) endOrphan(ctx context.Context, r cells.Record) error {
 		return fmt.Errorf("end cell %s, which an earlier skepd left: %w", r.ID, err)
 	}
 	defer d.clear(r.ID)
-	if end, at, ok := d.recordedEnd(r.ID); ok {
-		d.keepEnd(r.ID, at, int(end.Exit), causeOf(end), cells.Stopped)
-		return d.ledger.EndCell(r.ID)
+	started, end, at, err := ending.Recorded(filepath.Join(d.State, "ledger"), r.ID)
+	if err != nil {
+		d.Log.Error("look for start and end of a cell in the ledger", "cell", r.ID, "err", err)
+	}
+	if err := d.cells.Set(r.ID, func(r *cells.Record) { r.Started = started }); err != nil {
+		return err
+	}
+	defer d.keep(r.ID)
+	if end != nil {
+		d.setEnd(r.ID, at, int(end.Exit), ending.CauseOf(end), cells.Stopped, measure.Changed(d.layerDir(r.ID)))
+		return nil
 	}
 	cause := cells.Cause{Word: "daemon-died", Detail: "skepd ended before the cell; the cell had ended by itself"}
 	if was {
 		cause.Detail = "skepd ended before the cell, which was ended at the next start"
 	}
-	begin := r.Started
+	begin := started
 	if begin.IsZero() {
 		begin = r.Created
-	}
-	state := cells.Stopped
-	if r.Started.IsZero() {
 		// It may have been executed just before the crash, so its layer is kept.
 		cause.Detail += "; it had not been recorded as running"
 	}
-	d.settle(r.ID, begin, ending.Failed, cause, state)
+	d.settle(r.ID, begin, ending.Failed, cause, cells.Stopped)
 	return nil
-}
-
-// recordedEnd is the end of a cell that was recorded just before a crash.
-func (d *Daemon) recordedEnd(id string) (*kind.CellStopped, time.Time, bool) {
-	f := ledger.Filter{Cell: id, Kinds: []kind.Kind{kind.KindCellStopped}}
-	for e, err := range ledger.Read(filepath.Join(d.State, "ledger"), f) {
-		if err != nil {
-			d.Log.Error("look for the end of a cell in the ledger", "cell", id, "err", err)
-			return nil, time.Time{}, false
-		}
-		body, err := e.Decode()
-		if end, ok := body.(*kind.CellStopped); ok && err == nil {
-			return end, e.Time, true
-		}
-	}
-	return nil, time.Time{}, false
-}
-
-// causeOf is the record's cause by the ledger's entry: the other way round than settle.
-func causeOf(end *kind.CellStopped) cells.Cause {
-	c := cells.Cause{Word: end.Cause, Detail: string(end.Detail)}
-	if c.Word == "operator" {
-		c.Word = "stop"
-	}
-	c.Budget, _, _ = strings.Cut(end.Limit, ": ")
-	return c
 }
 
 // sweepRun ends cells that have a socket and no record, which can only be when the

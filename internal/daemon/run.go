@@ -29,6 +29,9 @@ import (
 // buildTime bounds the time from declared to running.
 const buildTime = 30 * time.Second
 
+// spareWait is how long after a start the next spare box is made, if the cell lives.
+const spareWait = 50 * time.Millisecond
+
 // run is the life of a cell from its request, as one path: check, declare,
 // build, follow.
 func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest], out *connect.ServerStream[skepv1.CellEvent]) error {
@@ -56,10 +59,12 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	// From here on the cell's life does not hang on the caller's.
 	if err := d.build(l, a); err != nil {
 		d.settle(l.id, begin, ending.Failed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
+		d.keep(l.id)
 		d.clear(l.id)
 		sys.CloseAll(l.held)
 		d.removeLayer(l.id)
 		l.conclude()
+		d.work.Done()
 		return d.tellOnce(l.id, out)
 	}
 	if a.request.ConfirmedHow != "shipped" { // the shipped profile asks for a model that nobody may have set up
@@ -101,14 +106,16 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	d.live[id] = l
 	d.work.Add(1)
 	d.mu.Unlock()
-	err := d.cells.Add(r)
-	if err == nil {
+	var err error
+	if l.kept, err = d.cells.Add(r); err == nil {
 		if err = d.record(id, declared(a, r)); err != nil {
+			_ = l.kept()
 			err = errors.Join(err, d.cells.Remove(id))
 		}
 	}
 	if err != nil {
 		d.forget(l)
+		d.work.Done()
 		return nil, err
 	}
 	return l, nil
@@ -192,14 +199,18 @@ func (d *Daemon) startBehind(ctx context.Context, b *boxes.Box, spec *cell.Spec)
 	return r, nil
 }
 
-// started records that the agent runs. If that cannot be recorded, it must not.
+// started records that the agent runs. If that cannot be recorded, it must not; nor
+// if the cell's own record, which was written meanwhile, could not be kept.
 func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 	now := d.Clock.Now()
 	err := d.record(l.id, &kind.CellStarted{
-		Driver: "native", Walls: walls(r), NotEnforced: orEmpty(a.unenforced), Ms: millis(now.Sub(l.begin)),
+		Driver: "native", Walls: walls(r), NotEnforced: orEmpty(a.unenforced), Ms: ending.Millis(now.Sub(l.begin)),
 	})
 	if err == nil {
-		_, err = d.cells.Change(l.id, func(c *cells.Record) { c.State, c.Started = cells.Running, now })
+		err = l.kept()
+	}
+	if err == nil {
+		err = d.cells.Set(l.id, func(c *cells.Record) { c.State, c.Started = cells.Running, now })
 	}
 	if err != nil {
 		_ = r.Kill()
@@ -211,7 +222,8 @@ func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 	d.limit(l)
 	l.tell()
 	go l.follow()
-	d.boxes.Fill()
+	// A box starts beside the agent, not beside its start; a quick agent's after it.
+	l.after("spare", spareWait, d.boxes.Fill)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -56,9 +57,13 @@ func victims() map[during][]kind {
 	}
 }
 
-// moments are what a start passes, as the file system shows it.
-func moments(r *rig, before []string) map[string]func() bool {
+// moments are what a cell passes, as the file system shows it: that of id, or else
+// the one that was not there before.
+func moments(r *rig, before []string, id string) map[string]func() bool {
 	newest := func() string {
+		if id != "" {
+			return id
+		}
 		for _, name := range names(r, r.state("cells")) {
 			if !slices.Contains(before, name) {
 				return name
@@ -66,21 +71,31 @@ func moments(r *rig, before []string) map[string]func() bool {
 		}
 		return ""
 	}
-	record := func(text string) func() bool {
+	recorded := func(kind string) func() bool {
 		return func() bool {
 			id := newest()
-			raw, err := os.ReadFile(r.state("cells", id, "cell.json"))
-			return id != "" && err == nil && strings.Contains(string(raw), text)
+			journal, _ := filepath.Glob(r.state("ledger", "journal", "*"))
+			for _, part := range journal {
+				raw, err := os.ReadFile(part)
+				if id != "" && err == nil && bytes.Contains(raw, []byte(`"cell":"`+id+`","kind":"`+kind+`"`)) {
+					return true
+				}
+			}
+			return false
 		}
 	}
 	return map[string]func() bool{
 		"the first file": func() bool { return newest() != "" },
-		"the record":     record(`"state": "building"`),
+		"the record": func() bool {
+			_, err := os.Stat(r.state("cells", newest(), "cell.json"))
+			return err == nil && newest() != ""
+		},
 		"the socket": func() bool {
 			_, err := os.Stat(r.run("cells", newest(), "w"))
 			return err == nil && newest() != ""
 		},
-		"running is recorded": record(`"state": "running"`),
+		"the start is recorded": recorded("cell.started"),
+		"the end is recorded":   recorded("cell.stopped"), // and not kept or sealed yet
 	}
 }
 
@@ -113,11 +128,12 @@ func rounds(rng *rand.Rand, lasts typical) []round {
 				all = append(all, round{target: k, during: when, delay: time.Duration(rng.Float64() * 1.2 * float64(lasts[when]))})
 			}
 		}
-		for _, moment := range []string{"the first file", "the record", "the socket", "running is recorded"} {
+		for _, moment := range []string{"the first file", "the record", "the socket", "the start is recorded"} {
 			for _, k := range []kind{daemon, worker} {
 				all = append(all, round{target: k, during: starting, moment: moment, delay: time.Duration(rng.IntN(3)) * time.Millisecond})
 			}
 		}
+		all = append(all, round{target: daemon, during: stopping, moment: "the end is recorded"})
 	}
 	// A map's order is not the seed's.
 	slices.SortFunc(all, func(a, b round) int { return strings.Compare(a.String(), b.String()) })
@@ -266,7 +282,8 @@ func (r *rig) begin2(d during) (string, bool) {
 func (r *rig) kill(k round) bool {
 	r.t.Helper()
 	id := r.prepare(k.during)
-	at := moments(r, names(r, r.state("cells")))[k.moment]
+	r.list() // what has ended by now is not ours
+	at := moments(r, names(r, r.state("cells")), id)[k.moment]
 	s, _ := r.begin(k.during, id)
 	over := func() bool { return s != nil && s.ended() }
 	if at != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,11 +23,21 @@ func store(t *testing.T, names ...string) (*Store, string) {
 	}
 	for i, n := range names {
 		letter, name, _ := strings.Cut(n, ":")
-		if err := s.Add(Record{ID: id(letter), Name: name, State: Running, Created: time.Unix(int64(i), 0)}); err != nil {
-			t.Fatal(err)
-		}
+		add(t, s, Record{ID: id(letter), Name: name, State: Running, Created: time.Unix(int64(i), 0)})
 	}
 	return s, dir
+}
+
+// add makes a record and waits until it is durable.
+func add(t *testing.T, s *Store, r Record) {
+	t.Helper()
+	durable, err := s.Add(r)
+	if err == nil {
+		err = durable()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestFind(t *testing.T) {
@@ -35,9 +46,7 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	twin := "aaaab" + strings.Repeat("z", Length-5)
-	if err := s.Add(Record{ID: twin, Name: "first", State: Running, Created: time.Unix(2, 5)}); err != nil {
-		t.Fatal(err)
-	}
+	add(t, s, Record{ID: twin, Name: "first", State: Running, Created: time.Unix(2, 5)})
 	for ref, c := range map[string]struct {
 		want string
 		err  error
@@ -67,8 +76,14 @@ func TestNames(t *testing.T) {
 		"": true, "x": true, "a-b_c.d": true, "taken": false, "last": false, "-x": false, ".x": false, "a/b": false,
 		"a b": false, strings.Repeat("x", 65): false, id("q"): false,
 	} {
-		err := s.Add(Record{ID: NewID(), Name: name, State: Running})
+		durable, err := s.Add(Record{ID: NewID(), Name: name, State: Running})
 		if (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err == nil {
+			err = durable()
+		}
+		if good && err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -146,6 +161,54 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// A kill between the first record and its name leaves the cell, a crash within the
+// record the rest of none.
+func TestFirstRecordThatWasCutOff(t *testing.T) {
+	s, dir := store(t, "a:whole", "b:torn", "c:later")
+	for _, letter := range []string{"a", "b"} {
+		path := filepath.Join(s.Dir(id(letter)), fileName)
+		if err := os.Rename(path, path+unfinished); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, letter := range []string{"b", "c"} {
+		if err := os.WriteFile(filepath.Join(s.Dir(id(letter)), fileName+unfinished), []byte(`{"v": 1, "id": `), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, rests, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for letter, name := range map[string]string{"a": "whole", "b": "", "c": "later"} {
+		if r, _ := again.Get(id(letter)); r.Name != name {
+			t.Errorf("%s: got %q", letter, r.Name)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, id(letter), "*"+unfinished)); len(left) > 0 {
+			t.Errorf("%v is left", left)
+		}
+	}
+	if len(rests) != 1 || rests[0] != id("b") {
+		t.Errorf("rests %v", rests)
+	}
+}
+
+func TestWhatIsCountedDuringAWriteStays(t *testing.T) {
+	s, _ := store(t, "a:")
+	var count sync.WaitGroup
+	for range 100 {
+		count.Go(func() { s.Count(id("a"), 1, 2) })
+		count.Go(func() { _ = s.Keep(id("a")) })
+	}
+	if _, err := s.Change(id("a"), func(r *Record) { r.State = Stopped }); err != nil {
+		t.Error(err)
+	}
+	count.Wait()
+	if r, _ := s.Get(id("a")); r.Allowed != 100 || r.Refused != 200 || r.State != Stopped {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestEndIsToldOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, _, err := Open(dir)
@@ -153,29 +216,25 @@ func TestEndIsToldOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Record{ID: NewID(), State: Running}
-	if err := s.Add(r); err != nil {
-		t.Fatal(err)
-	}
+	add(t, s, r)
 	// A directory in the way stands for a disk that takes nothing.
 	inTheWay := filepath.Join(s.Dir(r.ID), fileName+unfinished)
 	if err := os.Mkdir(inTheWay, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.End(r.ID, func(r *Record) { r.State = Stopped }); err == nil {
+	if err := s.Set(r.ID, func(r *Record) { r.State = Stopped }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Keep(r.ID); err == nil {
 		t.Error("the end was kept in a directory")
 	}
 	if got, _ := s.Get(r.ID); got.State != Stopped {
 		t.Errorf("a process that has gone is told as %s", got.State)
 	}
-	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+	if err := os.RemoveAll(inTheWay); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(inTheWay); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Add(Record{ID: NewID(), State: Building}); err != nil {
-		t.Fatal(err)
-	}
+	add(t, s, Record{ID: NewID(), State: Building})
 	again, _, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)

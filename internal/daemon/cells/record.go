@@ -2,10 +2,11 @@
 // that starts again finds every cell that there was (L20).
 //
 // Its laws:
-//   - A change is on disk before it is told to anyone, but for the end of a cell: that
-//     is a fact, which a full disk does not undo.
+//   - The ledger has start and end of a cell, durable before they are told; here they
+//     are written after it (decision 0030). Any other change is on disk before it is told.
 //   - A record is replaced as a whole: written beside, synced, renamed, and the
-//     directory synced. A crash leaves the old or the new one.
+//     directory synced. A crash leaves the old or the new one; a first one that is whole
+//     gets its name at the next start.
 //   - Reading is strict: a file that is not a record of this version is an error,
 //     never an empty cell.
 package cells
@@ -110,8 +111,8 @@ const fileName = "cell.json"
 // unfinished marks a record that is being written.
 const unfinished = ".new"
 
-func read(dir string) (*Record, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, fileName))
+func read(dir, name string) (*Record, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		return nil, err
 	}
@@ -127,29 +128,65 @@ func read(dir string) (*Record, error) {
 	return &r, nil
 }
 
-func write(dir string, r *Record) (err error) {
+// write replaces the record in dir.
+func write(dir string, r *Record) error {
+	f, err := begin(dir, r)
+	if err != nil {
+		return err
+	}
+	return commit(dir, f)
+}
+
+// begin writes a record beside the one that is there.
+func begin(dir string, r *Record) (*os.File, error) {
 	r.V = version
 	raw, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
-		return fmt.Errorf("encode record of cell %s: %w", r.ID, err)
+		return nil, fmt.Errorf("encode record of cell %s: %w", r.ID, err)
 	}
-	path := filepath.Join(dir, fileName)
-	f, err := os.OpenFile(path+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, fileName+unfinished), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return fmt.Errorf("write record of cell %s: %w", r.ID, err)
+		return nil, fmt.Errorf("write record of cell %s: %w", r.ID, err)
 	}
-	_, err = f.Write(append(raw, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(path+unfinished, path)
+	if _, err := f.Write(append(raw, '\n')); err != nil {
+		return nil, failed(dir, errors.Join(err, f.Close()))
 	}
+	return f, nil
+}
+
+// commit makes what begin wrote durable, and the record.
+func commit(dir string, f *os.File) error {
+	err := errors.Join(f.Sync(), f.Close())
 	if err == nil {
-		err = syncDir(dir)
+		err = rename(dir)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write record of cell %s: %w", r.ID, err), removeIfThere(path+unfinished))
+		return failed(dir, err)
 	}
 	return nil
+}
+
+func rename(dir string) error {
+	path := filepath.Join(dir, fileName)
+	if err := os.Rename(path+unfinished, path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func failed(dir string, err error) error {
+	return errors.Join(fmt.Errorf("write record of cell %s: %w", filepath.Base(dir), err), removeIfThere(filepath.Join(dir, fileName+unfinished)))
+}
+
+// finish ends a write that a crash cut off: of a cell's first record, if all of it is
+// there, by giving it its name; of a later one by removing it.
+func finish(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, fileName)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := read(dir, fileName+unfinished); err == nil {
+			return rename(dir)
+		}
+	}
+	return removeIfThere(filepath.Join(dir, fileName+unfinished))
 }
 
 func removeIfThere(path string) error {

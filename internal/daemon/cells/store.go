@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,13 +23,19 @@ type Store struct {
 	dir string
 
 	mu      sync.Mutex
-	records map[string]*Record
+	records map[string]*kept
 	unkept  map[string]bool // ends that could not be written yet
 }
 
-// Open reads every record below dir, which it makes if it is not there. A
-// directory without a record is the rest of a cell that was never declared: it is
-// listed in rests.
+// kept is a record and its file.
+type kept struct {
+	writing sync.Mutex // around each write of the file; taken before the store's
+	record  Record     // as it is told; the store's mutex guards it
+}
+
+// Open reads every record below dir, which it makes if it is not there, and finishes
+// what a crash cut off. A directory without a record is the rest of a cell that was
+// never declared: it is listed in rests.
 func Open(dir string) (s *Store, rests []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("open cells: %w", err)
@@ -37,16 +44,15 @@ func Open(dir string) (s *Store, rests []string, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("open cells: %w", err)
 	}
-	s = &Store{dir: dir, records: map[string]*Record{}, unkept: map[string]bool{}}
+	s = &Store{dir: dir, records: map[string]*kept{}, unkept: map[string]bool{}}
 	for _, e := range entries {
 		if !e.IsDir() || !ValidID(e.Name()) {
 			continue
 		}
-		// The rest of a write that a crash cut off.
-		if err := removeIfThere(filepath.Join(dir, e.Name(), fileName+unfinished)); err != nil {
+		if err := finish(filepath.Join(dir, e.Name())); err != nil {
 			return nil, nil, fmt.Errorf("open cells: %w", err)
 		}
-		r, err := read(filepath.Join(dir, e.Name()))
+		r, err := read(filepath.Join(dir, e.Name()), fileName)
 		if errors.Is(err, fs.ErrNotExist) {
 			rests = append(rests, e.Name())
 			continue
@@ -54,7 +60,7 @@ func Open(dir string) (s *Store, rests []string, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		s.records[r.ID] = r
+		s.records[r.ID] = &kept{record: *r}
 	}
 	return s, rests, nil
 }
@@ -62,85 +68,130 @@ func Open(dir string) (s *Store, rests []string, err error) {
 // Dir is the directory of one cell.
 func (s *Store) Dir(id string) string { return filepath.Join(s.dir, id) }
 
-// Add makes a cell's directory and its first record. A name that a cell which is
-// not merged or dropped has is refused.
-func (s *Store) Add(r Record) error {
+// Add makes a cell's directory and its first record, which a program that starts after
+// a kill finds from now on. durable returns once a crash of the machine leaves it, too.
+// A name that a cell which is not merged or dropped has is refused.
+func (s *Store) Add(r Record) (durable func() error, err error) {
 	if err := CheckName(r.Name); err != nil {
-		return err
+		return nil, err
 	}
+	k := &kept{record: r}
+	k.writing.Lock()
+	if err := s.claim(k); err != nil {
+		return nil, err
+	}
+	dir := s.Dir(r.ID)
+	f, err := begin(dir, &r)
+	if err != nil {
+		k.writing.Unlock()
+		return nil, errors.Join(err, s.Remove(r.ID))
+	}
+	var failed error
+	done := make(chan struct{})
+	go func() {
+		if failed = commit(dir, f); failed == nil {
+			failed = syncDir(s.dir)
+		}
+		k.writing.Unlock()
+		if failed == nil { // there is space again
+			s.retry()
+		}
+		close(done)
+	}()
+	return func() error {
+		<-done
+		return failed
+	}, nil
+}
+
+// claim makes the directory of a cell whose name is free.
+func (s *Store) claim(k *kept) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.records {
-		if r.Name != "" && other.Name == r.Name && (!other.State.Ended() || other.State == Stopped) {
-			return fmt.Errorf("cell %s has the name %s: drop or merge it, or choose another", other.ID, r.Name)
+		r := &other.record
+		if k.record.Name != "" && r.Name == k.record.Name && (!r.State.Ended() || r.State == Stopped) {
+			return fmt.Errorf("cell %s has the name %s: drop or merge it, or choose another", r.ID, r.Name)
 		}
 	}
-	if err := os.Mkdir(s.Dir(r.ID), 0o700); err != nil {
+	if err := os.Mkdir(s.Dir(k.record.ID), 0o700); err != nil {
 		return fmt.Errorf("make directory of cell: %w", err)
 	}
-	if err := write(s.Dir(r.ID), &r); err != nil {
-		return err
-	}
-	if err := syncDir(s.dir); err != nil {
-		return fmt.Errorf("sync the directory of cells: %w", err)
-	}
-	s.records[r.ID] = &r
-	for id := range s.unkept { // there is space again
-		if write(s.Dir(id), s.records[id]) == nil {
-			delete(s.unkept, id)
-		}
-	}
+	s.records[k.record.ID] = k
 	return nil
 }
 
-// End is Change for the end of a cell, which is told even if it cannot be written: a
-// process that has gone does not run. An error says that a crash before the next cell
-// would lose it here; the ledger has it then.
-func (s *Store) End(id string, edit func(*Record)) error {
+// Set changes what is told of a cell, not its file: for what the ledger has, since a
+// full disk does not undo that. [Store.Keep] writes it, once nobody waits.
+func (s *Store) Set(id string, edit func(*Record)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.records[id]
-	if old == nil {
+	k := s.records[id]
+	if k == nil {
 		return ErrNone
 	}
-	changed := *old
-	edit(&changed)
-	s.records[id] = &changed
-	if err := write(s.Dir(id), &changed); err != nil {
-		s.unkept[id] = true
-		return err
-	}
+	edit(&k.record)
 	return nil
 }
 
-// Change edits a record and returns what it is now. On an error nothing changed.
-func (s *Store) Change(id string, edit func(*Record)) (Record, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.records[id]
-	if old == nil {
-		return Record{}, ErrNone
+// Keep writes a record as it is told. After an error it is tried again with the next
+// cell; until then only the ledger has what a crash takes here.
+func (s *Store) Keep(id string) error {
+	_, err := s.write(id, func(*Record) {})
+	if err != nil && !errors.Is(err, ErrNone) {
+		s.mu.Lock()
+		s.unkept[id] = true
+		s.mu.Unlock()
 	}
-	changed := *old
-	edit(&changed)
-	if err := write(s.Dir(id), &changed); err != nil {
-		return *old, err
-	}
-	delete(s.unkept, id)
-	s.records[id] = &changed
-	return changed, nil
+	return err
 }
 
-// Count adds crossings to a record in memory; the next Change keeps them. The
+// retry keeps what could not be kept before.
+func (s *Store) retry() {
+	s.mu.Lock()
+	again := slices.Collect(maps.Keys(s.unkept))
+	s.mu.Unlock()
+	for _, id := range again {
+		_ = s.Keep(id)
+	}
+}
+
+// Change edits a record, on disk and then as it is told, and returns what it is now.
+// On an error nothing changed. edit may be called twice.
+func (s *Store) Change(id string, edit func(*Record)) (Record, error) { return s.write(id, edit) }
+
+func (s *Store) write(id string, edit func(*Record)) (Record, error) {
+	s.mu.Lock()
+	k := s.records[id]
+	s.mu.Unlock()
+	if k == nil {
+		return Record{}, ErrNone
+	}
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	s.mu.Lock()
+	changed := k.record
+	s.mu.Unlock()
+	old := changed
+	edit(&changed)
+	if err := write(s.Dir(id), &changed); err != nil {
+		return old, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit(&k.record) // what was counted meanwhile stays
+	delete(s.unkept, id)
+	return k.record, nil
+}
+
+// Count adds crossings to a record; the next write keeps them. The
 // ledger has each of them, this is only their number.
 func (s *Store) Count(id string, allowed, refused int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.records[id]; r != nil {
-		changed := *r
-		changed.Allowed += allowed
-		changed.Refused += refused
-		s.records[id] = &changed
+	if k := s.records[id]; k != nil {
+		k.record.Allowed += allowed
+		k.record.Refused += refused
 	}
 }
 
@@ -148,11 +199,11 @@ func (s *Store) Count(id string, allowed, refused int64) {
 func (s *Store) Get(id string) (Record, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.records[id]
-	if r == nil {
+	k := s.records[id]
+	if k == nil {
 		return Record{}, false
 	}
-	return *r, true
+	return k.record, true
 }
 
 // All lists the records, oldest first.
@@ -160,8 +211,8 @@ func (s *Store) All() []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]Record, 0, len(s.records))
-	for _, r := range s.records {
-		all = append(all, *r)
+	for _, k := range s.records {
+		all = append(all, k.record)
 	}
 	slices.SortFunc(all, func(a, b Record) int {
 		if c := a.Created.Compare(b.Created); c != 0 {

@@ -28,8 +28,6 @@ func Judge(p *profile.Profile, result cell.Result, cause cells.Cause) (int, cell
 		code = Budget
 	case cause.Word == "failed":
 		code = Failed
-	case cause.Word == "failed":
-		code = Failed
 	case cause.Word != "":
 	case result.Usage.OOMKills > 0 && code == 128+int(syscall.SIGKILL) && bounded:
 		code = Budget

@@ -3,6 +3,7 @@ package ending
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
@@ -39,5 +40,24 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%d %q, want %d %q", code, cause, c.code, c.word)
 			}
 		})
+	}
+}
+
+// What the ledger has of an end says why, as the record did.
+func TestCauseComesBackFromTheEntry(t *testing.T) {
+	for code, cause := range map[int]cells.Cause{
+		0:      {Word: "exit"},
+		143:    {Word: "stop", Detail: "skepd was stopped"},
+		Budget: {Word: "budget", Budget: "memory", Limit: 1 << 30, Peak: 1 << 30},
+		Failed: {Word: "failed", Detail: "skep-worker died"},
+	} {
+		e := Entry(code, cause, -time.Second)
+		got := CauseOf(e)
+		if got.String() != cause.String() || got.Detail != cause.Detail || int(e.Exit) != code || e.Ms != 0 {
+			t.Errorf("%v came back as %v, with status %d after %d ms", cause, got, e.Exit, e.Ms)
+		}
+	}
+	if e := Entry(137, cells.Cause{Word: "exit"}, 0); e.Signal != 9 {
+		t.Errorf("signal %d", e.Signal)
 	}
 }
