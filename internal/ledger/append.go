@@ -11,8 +11,14 @@ import (
 	"skep.dev/skep/internal/ledger/kind"
 )
 
-// usualBody is room for the body of most entries, in bytes.
-const usualBody = 768
+// usualBody is room for the body of most entries, largeBody what is not kept, in bytes.
+const (
+	usualBody = 768
+	largeBody = 64 << 10
+)
+
+// noHead is room for a frame's head.
+const noHead = "\x00\x00\x00\x00\x00\x00\x00\x00"
 
 // Entry is what a caller records: the ledger adds sequence, time and hashes.
 type Entry struct {
@@ -30,31 +36,112 @@ func (l *Ledger) Append(ctx context.Context, e Entry) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if e.Body == nil {
-		return 0, fmt.Errorf("record an entry of cell %s: it has no body", e.Cell)
-	}
-	body, err := kind.Append(make([]byte, 0, usualBody), e.Body)
+	buf := l.body()
+	defer l.keep(buf)
+	raw, err := encode(buf, e)
 	if err != nil {
-		return 0, fmt.Errorf("record a %s of cell %s: %w", e.Body.Kind(), e.Cell, err)
+		return 0, err
 	}
-	if e.Body.Kind() == kind.KindSeal {
-		return 0, errors.New("record a seal: only the ledger seals")
-	}
-	raw := entry.Entry{Cell: e.Cell, Agent: e.Agent, Kind: e.Body.Kind(), Body: body}
-	seq, err := l.append(ctx, raw)
+	seq, err := l.append(ctx, &raw)
 	if errors.Is(err, ErrFull) && kind.LastWord(raw.Kind) {
 		// It was in the batch that found the disk full; the reserve is free now.
-		seq, err = l.append(ctx, raw)
+		seq, err = l.append(ctx, &raw)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("record a %s of cell %s: %w", raw.Kind, raw.Cell, err)
+		return 0, failed(&raw, err)
 	}
 	return seq, nil
 }
 
-func (l *Ledger) append(ctx context.Context, e entry.Entry) (uint64, error) {
+// AppendAll records entries in their order and returns when all are durable, by
+// one sync. After an error none of them may be relied on; what could be recorded
+// of them is, as if each had been appended alone.
+func (l *Ledger) AppendAll(ctx context.Context, entries []Entry) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	buf := l.body()
+	defer l.keep(buf)
+	all := make([]entry.Entry, 0, len(entries))
+	var first error
+	for _, e := range entries {
+		raw, err := encode(buf, e)
+		if err == nil {
+			all = append(all, raw)
+		} else if first == nil {
+			first = err
+		}
+	}
 	l.mu.Lock()
-	g, err := l.add(&e)
+	var g *group // the same for all, since mu is held
+	for i := range all {
+		added, err := l.add(&all[i])
+		if err == nil {
+			g = added
+		} else if first == nil {
+			first = failed(&all[i], err)
+		}
+	}
+	if g == nil {
+		l.mu.Unlock()
+		return first
+	}
+	err := l.await(ctx, g)
+	if errors.Is(err, ErrFull) {
+		for i := range all { // as in Append
+			if kind.LastWord(all[i].Kind) {
+				_, _ = l.append(ctx, &all[i]) // the caller has an error either way
+			}
+		}
+	}
+	if first == nil && err != nil {
+		first = failed(&all[0], err)
+	}
+	return first
+}
+
+func failed(e *entry.Entry, err error) error {
+	return fmt.Errorf("record a %s of cell %s: %w", e.Kind, e.Cell, err)
+}
+
+// body is an empty buffer for bodies; whoever took it gives it to keep.
+func (l *Ledger) body() *[]byte {
+	if b, ok := l.bodies.Get().(*[]byte); ok {
+		*b = (*b)[:0]
+		return b
+	}
+	b := make([]byte, 0, usualBody)
+	return &b
+}
+
+func (l *Ledger) keep(buf *[]byte) {
+	if cap(*buf) <= largeBody {
+		l.bodies.Put(buf)
+	}
+}
+
+// encode appends the body to buf; the entry's is that part of it.
+func encode(buf *[]byte, e Entry) (entry.Entry, error) {
+	if e.Body == nil {
+		return entry.Entry{}, fmt.Errorf("record an entry of cell %s: it has no body", e.Cell)
+	}
+	raw := entry.Entry{Cell: e.Cell, Agent: e.Agent, Kind: e.Body.Kind()}
+	if raw.Kind == kind.KindSeal {
+		return raw, errors.New("record a seal: only the ledger seals")
+	}
+	start := len(*buf)
+	b, err := kind.Append(*buf, e.Body)
+	if err != nil {
+		return raw, failed(&raw, err)
+	}
+	*buf = b
+	raw.Body = b[start:len(b):len(b)]
+	return raw, nil
+}
+
+func (l *Ledger) append(ctx context.Context, e *entry.Entry) (uint64, error) {
+	l.mu.Lock()
+	g, err := l.add(e)
 	if err != nil {
 		l.mu.Unlock()
 		return 0, err
@@ -80,8 +167,7 @@ func (l *Ledger) add(e *entry.Entry) (*group, error) {
 	e.Seq, e.Prev = c.seq+1, c.hash
 	e.Time = l.opts.Clock.Now().UTC()
 	start := len(g.data)
-	data := append(g.data, make([]byte, entry.HeadSize)...)
-	data, err := entry.Append(data, e)
+	data, err := entry.Append(append(g.data, noHead...), e)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +177,8 @@ func (l *Ledger) add(e *entry.Entry) (*group, error) {
 	}
 	entry.PutHead(data[start:], payload)
 	g.data = data
-	if _, ok := g.undo[c]; !ok {
-		g.undo[c] = c.mark
+	if c.in != g {
+		g.undo, c.in = append(g.undo, undo{c, c.mark}), g
 	}
 	l.chains[e.Cell] = c
 	l.moveChain(c, e, payload, g.start+uint64(start))

@@ -26,55 +26,89 @@ type group struct {
 	data    []byte
 	size    int // entries
 	waiting int
-	undo    map[*chain]mark
-	err     error // set before done is closed, or by a failed write
+	undo    []undo
+	err     error // set before wake is closed, or by a failed write
 	written bool
-	done    chan struct{} // closed once it is durable or has failed
-	leader  chan struct{} // the receiver becomes the leader
+	taken   bool          // by a sync, or failed
+	wake    chan struct{} // who receives from it leads; closed once the group is durable or has failed
 }
 
-func newGroup(buf []byte) *group {
-	return &group{data: buf[:0], undo: map[*chain]mark{}, done: make(chan struct{}), leader: make(chan struct{}, 1)}
+// undo is a chain as it was before a group moved it.
+type undo struct {
+	c *chain
+	mark
+}
+
+// newGroup takes the buffers of one that is written.
+func newGroup(data []byte, marks []undo) *group {
+	return &group{data: data[:0], undo: marks[:0], wake: make(chan struct{}, 1)}
 }
 
 // await returns when g is durable. It is called with mu held, and releases it.
 func (l *Ledger) await(ctx context.Context, g *group) error {
-	g.waiting++
-	if !l.lead {
-		l.lead = true
-		l.mu.Unlock()
-		l.commit()
-		<-g.done
-		return g.err
-	}
+	l.wait(g, 1)
+	lead := !l.lead
+	l.lead = true
 	l.mu.Unlock()
 	for {
-		select {
-		case <-g.done:
-			select {
-			case <-g.leader: // it failed when its leader had been named
-				l.commit()
-			default:
-			}
-			return g.err
-		case <-g.leader:
+		if lead {
 			l.commit()
-		case <-ctx.Done():
-			l.mu.Lock()
-			g.waiting--
-			told := false
+		}
+		if ctx.Done() == nil { // one channel is cheaper than two
+			_, lead = <-g.wake
+		} else {
 			select {
-			case <-g.leader:
-				told = true
-			default:
+			case _, lead = <-g.wake:
+			case <-ctx.Done():
+				return l.leave(ctx, g)
 			}
-			l.mu.Unlock()
-			if told {
-				go l.commit() // somebody must: others wait for it
-			}
-			return ctx.Err()
+		}
+		if !lead {
+			return g.err
 		}
 	}
+}
+
+// leave is for one who does not wait any longer for g.
+func (l *Ledger) leave(ctx context.Context, g *group) error {
+	l.mu.Lock()
+	l.wait(g, -1)
+	lead := false
+	select {
+	case _, lead = <-g.wake:
+	default:
+	}
+	l.mu.Unlock()
+	if lead {
+		go l.commit() // somebody must: others wait for it
+	}
+	return ctx.Err()
+}
+
+// wait counts those who wait for g. It is called with mu held.
+func (l *Ledger) wait(g *group, n int) {
+	g.waiting += n
+	if !g.taken {
+		l.waiting.Add(int64(n))
+	}
+}
+
+// take ends the counting of those who wait for g. It is called with mu held.
+func (l *Ledger) take(g *group) {
+	if !g.taken {
+		l.waiting.Add(int64(-g.waiting))
+		g.taken = true
+	}
+}
+
+// finish wakes those who wait for g, and is called with mu held. One who had been
+// told to lead still does.
+func (l *Ledger) finish(g *group, err error) {
+	if err != nil {
+		g.err = err
+	}
+	l.take(g)
+	close(g.wake)
 }
 
 // commit is the leader's work: gather, write, sync, wake, pass the lead on.
@@ -87,6 +121,9 @@ func (l *Ledger) commit() {
 	l.mu.Lock()
 	groups, pos, err := l.behind, l.written, l.err
 	l.behind, l.inSync = nil, groups
+	for _, g := range groups {
+		l.take(g)
+	}
 	l.mu.Unlock()
 	l.writing.Unlock()
 
@@ -101,9 +138,10 @@ func (l *Ledger) commit() {
 	for _, g := range groups {
 		l.last += g.waiting
 		if err != nil {
-			g.err = l.breakLocked(fmt.Errorf("sync the journal: %w", err))
+			l.finish(g, l.breakLocked(fmt.Errorf("sync the journal: %w", err)))
+		} else {
+			l.finish(g, nil)
 		}
-		close(g.done)
 	}
 	if err == nil && pos > l.synced {
 		l.synced = pos
@@ -118,7 +156,7 @@ func (l *Ledger) commit() {
 func (l *Ledger) passLead() {
 	for _, g := range append(l.behind[:len(l.behind):len(l.behind)], l.cur) {
 		if g.waiting > 0 && g.err == nil {
-			g.leader <- struct{}{}
+			g.wake <- struct{}{}
 			return
 		}
 	}
@@ -160,7 +198,7 @@ func (l *Ledger) sync() error {
 	case len(l.inSync) > 0:
 		g := l.inSync[len(l.inSync)-1]
 		l.mu.Unlock()
-		<-g.done
+		<-g.wake
 		return g.err
 	}
 	l.mu.Unlock()
@@ -170,31 +208,13 @@ func (l *Ledger) sync() error {
 // gather waits for those that the last sync woke, beside those that came during
 // it: else writers would split into two halves that take turns.
 func (l *Ledger) gather() {
-	l.mu.Lock()
-	last, want := l.last, l.last+l.waiting()
-	l.mu.Unlock()
-	if last == 0 || want < 3 {
+	want := int64(l.last) + l.waiting.Load()
+	if l.last == 0 || want < 3 {
 		return // a lone writer waits for nobody
 	}
-	for begin := time.Now(); time.Since(begin) < gatherFor; {
+	for begin := time.Now(); l.waiting.Load() < want && time.Since(begin) < gatherFor; {
 		runtime.Gosched()
-		l.mu.Lock()
-		have := l.waiting()
-		l.mu.Unlock()
-		if have >= want {
-			return
-		}
 	}
-}
-
-// waiting counts those whose entries are not durable yet. It is called with mu
-// held.
-func (l *Ledger) waiting() int {
-	n := l.cur.waiting
-	for _, g := range l.behind {
-		n += g.waiting
-	}
-	return n
 }
 
 // flush returns when g is written, which may be somebody else's work.
@@ -225,7 +245,8 @@ func (l *Ledger) flushLocked(leader bool) error {
 		l.mu.Unlock()
 		return nil
 	}
-	l.cur, l.spare = newGroup(l.spare), nil
+	l.cur = newGroup(l.spare, l.marks)
+	l.spare, l.marks = nil, nil
 	l.cur.start = g.start + uint64(len(g.data))
 	err := l.err
 	l.mu.Unlock()
@@ -243,7 +264,7 @@ func (l *Ledger) flushLocked(leader bool) error {
 	}
 	l.written += uint64(len(g.data))
 	if cap(g.data) < maxSpare {
-		l.spare = g.data
+		l.spare, l.marks = g.data, g.undo
 	}
 	g.data, g.undo, g.written = nil, nil, true
 	l.behind = append(l.behind, g)
@@ -255,16 +276,16 @@ func (l *Ledger) flushLocked(leader bool) error {
 // is survived, on the reserve; anything else ends the ledger.
 func (l *Ledger) takeBack(g *group, cause error) error {
 	next := l.cur
-	for _, u := range []*group{next, g} {
-		for c, m := range u.undo {
-			c.mark = m
-			if !c.isOpen() {
-				c.stopTimer()
-				delete(l.open, c)
+	for _, g := range []*group{next, g} {
+		for _, u := range g.undo {
+			u.c.mark, u.c.in = u.mark, nil
+			if !u.c.isOpen() {
+				u.c.stopTimer()
+				delete(l.open, u.c)
 			}
 		}
 	}
-	l.cur = newGroup(nil)
+	l.cur = newGroup(nil, nil)
 	l.cur.start = l.written
 	l.undone++
 	var err error
@@ -274,10 +295,8 @@ func (l *Ledger) takeBack(g *group, cause error) error {
 	} else {
 		err = l.useReserve(cause)
 	}
-	for _, u := range []*group{g, next} {
-		u.err = err
-		close(u.done)
-	}
+	l.finish(g, err)
+	l.finish(next, err)
 	return err
 }
 

@@ -40,13 +40,7 @@ func (f slowFile) Sync() error {
 }
 
 func waitFor(l *Ledger, n int) {
-	for {
-		l.mu.Lock()
-		have := l.waiting()
-		l.mu.Unlock()
-		if have == n {
-			return
-		}
+	for l.waiting.Load() != int64(n) {
 		runtime.Gosched()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"skep.dev/skep/internal/ledger/entry"
@@ -86,18 +87,22 @@ type Ledger struct {
 	chains map[string]*chain
 	open   map[*chain]struct{} // those with an open segment
 	cur    *group              // gathers entries that are not written yet
-	spare  []byte              // a buffer for the group after this
-	behind []*group            // written, not synced, in order
-	inSync []*group            // being synced
-	lead   bool                // somebody is syncing, or has been told to
-	synced uint64              // position up to which the journal is durable
+	spare  []byte              // buffers for the group after this
+	marks  []undo
+	behind []*group // written, not synced, in order
+	inSync []*group // being synced
+	lead   bool     // somebody is syncing, or has been told to
+	synced uint64   // position up to which the journal is durable
 	tick   chan struct{}
 	late   bool   // a sync of written entries is due within SyncWithin
 	undone uint64 // how often entries were taken back
-	last   int    // how many waited for the last sync
+	last   int    // how many waited for the last sync; the leader's
 	err    error
 	full   fullness
 	closed bool
+
+	bodies  sync.Pool    // of *[]byte
+	waiting atomic.Int64 // how many wait for a sync that has not begun; changed with mu held
 
 	// The journal; changed only with writing held.
 	file    file
@@ -117,6 +122,7 @@ type chain struct {
 	agent   string
 	stop    func() // of the age timer; nil if the segment is empty
 	asked   bool   // the sealer has been asked
+	in      *group // that moved it last, and has its mark
 }
 
 // mark is what an entry moves, and what is put back if it was not written.
@@ -161,7 +167,7 @@ func openLocked(dir string, opts Options, lock *os.File) (*Ledger, error) {
 	}
 	l := &Ledger{
 		dir: dir, opts: opts, lock: lock, key: key,
-		chains: map[string]*chain{}, open: map[*chain]struct{}{}, cur: newGroup(nil), tick: make(chan struct{}),
+		chains: map[string]*chain{}, open: map[*chain]struct{}{}, cur: newGroup(nil, nil), tick: make(chan struct{}),
 	}
 	l.sealer = newSealer(l)
 	found, err := l.repair()

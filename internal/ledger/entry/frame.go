@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sync"
 )
 
 // MaxSize bounds one entry's canonical JSON, in bytes.
@@ -14,13 +15,13 @@ const MaxSize = 16 << 20
 // HeadSize is the length of a frame's head.
 const HeadSize = 8
 
-//nolint:gochecknoglobals // a constant table
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+//nolint:gochecknoglobals // a constant table, made when it is first used
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // PutHead writes the head of the frame whose entry is payload into dst.
 func PutHead(dst, payload []byte) {
 	binary.LittleEndian.PutUint32(dst, uint32(len(payload)))
-	binary.LittleEndian.PutUint32(dst[4:], crc32.Checksum(payload, castagnoli))
+	binary.LittleEndian.PutUint32(dst[4:], crc32.Checksum(payload, castagnoli()))
 }
 
 // ErrTorn means that the bytes end inside a frame; ErrDamaged that a whole
@@ -66,7 +67,7 @@ func (r *Reader) Next() ([]byte, error) {
 		return nil, err
 	}
 	payload := r.buf[r.lo+HeadSize : r.lo+HeadSize+int(n)]
-	if crc32.Checksum(payload, castagnoli) != sum {
+	if crc32.Checksum(payload, castagnoli()) != sum {
 		return payload, fmt.Errorf("%w at %d: its CRC is not that of its %d bytes", ErrDamaged, r.pos, n)
 	}
 	r.lo += HeadSize + int(n)

@@ -18,6 +18,7 @@ package kind
 
 import (
 	"fmt"
+	"sync"
 
 	"skep.dev/skep/internal/ledger/jcs"
 )
@@ -197,14 +198,15 @@ func Decode(k Kind, raw []byte) (Body, error) {
 	if b == nil {
 		return nil, fmt.Errorf("kind %q is not in version %s of the list", k, Version)
 	}
-	if err := codec.Decode(raw, b); err != nil {
+	if err := codec().Decode(raw, b); err != nil {
 		return nil, fmt.Errorf("body of kind %s: %w", k, err)
 	}
 	return b, nil
 }
 
-// codec knows every body type.
-var codec = newCodec()
+// codec knows every body type, from its first use on: a command that reads no entry
+// does not wait for it.
+var codec = sync.OnceValue(newCodec)
 
 func newCodec() jcs.Codec {
 	var bodies []any
@@ -215,4 +217,4 @@ func newCodec() jcs.Codec {
 }
 
 // Append appends the canonical JSON of a body to dst.
-func Append(dst []byte, b Body) ([]byte, error) { return codec.Append(dst, b) }
+func Append(dst []byte, b Body) ([]byte, error) { return codec().Append(dst, b) }
