@@ -2,14 +2,24 @@ package profile
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"skep.dev/skep/internal/strict"
 )
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+// isEnvName tells whether s is the name of a variable, as a shell has it, of 128
+// characters at most.
+func isEnvName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return 0 < len(s) && len(s) <= 128
+}
 
 func (r parser) env(n *strict.Node) {
 	f, ok := r.Fields(n, "env", `env: {pass: [LANG], set: {CI: "1"}}`, sectionKeys()["env"])
@@ -56,7 +66,7 @@ func (r parser) envSet(n *strict.Node) {
 // contradict the home, or fake the control socket (L8c, L23).
 func (r parser) envName(at strict.Pos, s string) bool {
 	switch {
-	case !envName.MatchString(s):
+	case !isEnvName(s):
 		r.Add(at, s, fmt.Sprintf("%q is not the name of a variable", s), "use letters, digits and _")
 	case s == "HOME":
 		r.Add(at, s, "HOME is the cell's own", "home: NAME keeps one across runs")

@@ -3,6 +3,7 @@ package profile
 import (
 	"encoding/json"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -146,5 +147,16 @@ func TestView(t *testing.T) {
 	}
 	if got, want := v.Net[1].Matches, "every name below example.org, never example.org itself"; got != want || v.Net[1].Line != 9 || v.Net[1].ID != "ex" {
 		t.Errorf("%+v", v.Net[1])
+	}
+}
+
+func TestNamesOfVariables(t *testing.T) {
+	for s, good := range map[string]bool{
+		"A": true, "_": true, "a_1": true, strings.Repeat("x", 128): true,
+		"": false, "1a": false, "A-B": false, "A B": false, "A\n": false, "Ä": false, strings.Repeat("x", 129): false,
+	} {
+		if isEnvName(s) != good {
+			t.Errorf("%q: %v", s, !good)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package strict
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -51,10 +50,24 @@ func (r *Report) foreign(at Pos, text, message, fix string) *Node {
 	return &Node{Pos: at, Kind: Null, Text: text, Quoted: true}
 }
 
-var (
-	plainInt   = regexp.MustCompile(`^[-+]?[0-9][0-9_]*$`)
-	plainFloat = regexp.MustCompile(`^[-+]?[0-9][0-9_]*\.[0-9_]*$`)
-)
+// isNumber tells whether s is a sign at most, a digit, then digits and _, and, in a
+// float, one point after the first digit.
+func isNumber(s string, float bool) bool {
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		s = s[1:]
+	}
+	points := 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9', i > 0 && c == '_':
+		case i > 0 && c == '.':
+			points++
+		default:
+			return false
+		}
+	}
+	return s != "" && (points == 0 && !float || points == 1 && float)
+}
 
 // scalar reads the plain forms by its own two patterns, not by the library's
 // guess: 0x10, 1e3, .inf and dates stay text and are refused by whoever wants
@@ -80,9 +93,9 @@ func scalar(at Pos, n ast.Node) *Node {
 	switch {
 	case out.Text == "true" || out.Text == "false":
 		out.Kind = Bool
-	case plainInt.MatchString(out.Text):
+	case isNumber(out.Text, false):
 		out.Kind = Int
-	case plainFloat.MatchString(out.Text):
+	case isNumber(out.Text, true):
 		out.Kind = Float
 	}
 	return out

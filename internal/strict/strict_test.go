@@ -154,3 +154,14 @@ func TestNothingIsReadOver(t *testing.T) {
 		}
 	}
 }
+
+func TestPlainNumbers(t *testing.T) {
+	for s, kind := range map[string]string{
+		"0": "int", "+1_000": "int", "-7_": "int", "1.": "float", "-1_0.5_0": "float", "+0.0": "float",
+		"": "", "-": "", "_1": "", ".5": "", "1.2.3": "", "1e3": "", "0x10": "", "+-1": "", "1 ": "", "1\n": "", "１": "",
+	} {
+		if isNumber(s, false) != (kind == "int") || isNumber(s, true) != (kind == "float") {
+			t.Errorf("%q: int %v, float %v", s, isNumber(s, false), isNumber(s, true))
+		}
+	}
+}
