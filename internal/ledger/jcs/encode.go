@@ -36,7 +36,7 @@ func (c Codec) appendValue(dst []byte, v reflect.Value) ([]byte, error) {
 	switch v.Kind() {
 	case reflect.String:
 		if v.Type() == bytesType {
-			return appendBytes(dst, v.String()), nil
+			return AppendBytes(dst, Bytes(v.String())), nil
 		}
 		return AppendString(dst, v.String())
 	case reflect.Bool:
@@ -225,10 +225,24 @@ func makePlan(t reflect.Type) ([]member, error) {
 // AppendString appends s as a JSON string with the escapes of RFC 8785,
 // section 3.2.2.2. Text that is not UTF-8 is refused.
 func AppendString(dst []byte, s string) ([]byte, error) {
+	if isPlain(s) {
+		return append(append(append(dst, '"'), s...), '"'), nil
+	}
 	if !utf8.ValidString(s) {
 		return dst, fmt.Errorf("encode a text of %d bytes: not UTF-8", len(s))
 	}
 	return appendQuoted(dst, s), nil
+}
+
+// isPlain reports whether s is printable ASCII that stands for itself.
+func isPlain(s string) bool {
+	b := []byte(s) // no copy: it is only read
+	for i := plainRun(b); i < len(b); i++ {
+		if c := b[i]; c < 0x20 || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func appendQuoted(dst []byte, s string) []byte {
@@ -263,9 +277,13 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-func appendBytes(dst []byte, s string) []byte {
-	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
-		return appendQuoted(dst, s)
+// AppendBytes appends s in the form of [Bytes].
+func AppendBytes(dst []byte, s Bytes) []byte {
+	if isPlain(string(s)) {
+		return append(append(append(dst, '"'), s...), '"')
+	}
+	if utf8.ValidString(string(s)) && strings.IndexByte(string(s), 0) < 0 {
+		return appendQuoted(dst, string(s))
 	}
 	dst = append(dst, `{"b64":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, []byte(s))

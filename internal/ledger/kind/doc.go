@@ -217,4 +217,20 @@ func newCodec() jcs.Codec {
 }
 
 // Append appends the canonical JSON of a body to dst.
-func Append(dst []byte, b Body) ([]byte, error) { return codec().Append(dst, b) }
+func Append(dst []byte, b Body) ([]byte, error) {
+	switch b := b.(type) {
+	case *FlowIntent:
+		if b != nil {
+			return appendFlow(dst, (*Flow)(b))
+		}
+	case *FlowOutcome:
+		if b != nil {
+			return appendFlow(dst, (*Flow)(b))
+		}
+	case *FlowDenied:
+		if b != nil {
+			return appendFlow(dst, (*Flow)(b))
+		}
+	}
+	return codec().Append(dst, b)
+}
