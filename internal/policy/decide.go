@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"slices"
-
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy/address"
@@ -36,21 +34,28 @@ func Dispatch(q flow.Request) Row {
 // Decide answers a Request under a Policy (B3, B70, B80 to B87, B100). A request
 // that fails its own check gets the zero Verdict.
 func Decide(q flow.Request, p Policy) flow.Verdict {
+	v, _ := decide(q, p)
+	return v
+}
+
+// decide is Decide with what the rules that allow q demand of the agent's first
+// bytes; beside a refusal that is the zero demand.
+func decide(q flow.Request, p Policy) (flow.Verdict, demand) {
 	if q.Check() != nil {
-		return flow.Verdict{}
+		return flow.Verdict{}, demand{}
 	}
 	if q.Direction != flow.Out {
-		return flow.Verdict{Reason: flow.PortNotPermitted}
+		return flow.Verdict{Reason: flow.PortNotPermitted}, demand{}
 	}
 	d := decider{q: q, p: p, t: address.New()}
 	switch Dispatch(q) {
 	case RowModel:
-		return d.model()
+		return d.model(), demand{}
 	case RowEgress:
 		return d.egress()
 	}
 	// The same answer whether the name exists or not (B62).
-	return flow.Verdict{Reason: flow.NotOnAllowlist}
+	return flow.Verdict{Reason: flow.NotOnAllowlist}, demand{}
 }
 
 type decider struct {
@@ -72,81 +77,104 @@ func (d *decider) model() flow.Verdict {
 }
 
 // egress is row 5 of B70: the ceiling's denials, the address walls, then the
-// profile and the ceiling's own rules.
-func (d *decider) egress() flow.Verdict {
+// profile and the ceiling's own rules. What the two demand adds up.
+func (d *decider) egress() (flow.Verdict, demand) {
 	unlisted := flow.NotOnAllowlist
 	if d.q.Addr.IsValid() {
 		unlisted = flow.IPNotOnAllowlist
 		if d.q.Addr.Zone() != "" {
-			return flow.Verdict{Reason: flow.ScopedIP}
+			return flow.Verdict{Reason: flow.ScopedIP}, demand{}
 		}
 		if name.InPools(d.q.Addr) {
-			return flow.Verdict{Reason: unlisted} // a name that is gone, or a guess (B55)
+			return flow.Verdict{Reason: unlisted}, demand{} // a name that is gone, or a guess (B55)
 		}
 	}
-	rule, why := d.best(d.p.Rules, unlisted)
+	mine := d.judge(d.p.Rules, unlisted)
 	switch {
-	case d.denied(), d.p.ceilingFloor(d.t, d.q.Addr, d.q.Port):
-		return flow.Verdict{Reason: unlisted, AllowWith: NotPermitted}
-	case why != flow.None:
-		return flow.Verdict{Reason: why, Rule: rule.ID, Line: rule.Line, AllowWith: allowLine(d.q)}
+	case d.denied(), d.p.onFloor(d.t, d.q.Addr, d.q.Port):
+		return flow.Verdict{Reason: unlisted, AllowWith: NotPermitted}, demand{}
+	case !mine.ok:
+		return flow.Verdict{Reason: mine.why, Rule: mine.rule.ID, Line: mine.rule.Line, AllowWith: allowLine(mine.q)}, demand{}
 	}
 	if d.p.Ceiling.Limits {
-		if _, why := d.best(d.p.Ceiling.Allow, unlisted); why != flow.None {
-			return flow.Verdict{Reason: why, AllowWith: NotPermitted}
+		operators := d.judge(d.p.Ceiling.Allow, unlisted)
+		if !operators.ok {
+			return flow.Verdict{Reason: operators.why, AllowWith: NotPermitted}, demand{}
 		}
+		mine.demand = mine.demand.and(operators.demand)
 	}
-	return flow.Verdict{Decision: flow.Allow, Rule: rule.ID, Line: rule.Line}
+	return flow.Verdict{Decision: flow.Allow, Rule: mine.rule.ID, Line: mine.rule.Line}, mine.demand
 }
 
-// best is the narrowest rule that allows the request, or the reason why none
-// does and the rule that came nearest (B100).
-func (d *decider) best(rules []Rule, unlisted flow.Reason) (Rule, flow.Reason) {
-	var here, fit []*Rule
-	transport := false
+// judged is what one list of rules says to a Request. The zero one denies.
+type judged struct {
+	ok     bool
+	rule   Rule         // the narrowest that allows it, or the one that came nearest
+	demand demand       // of all rules that are as narrow
+	why    flow.Reason  // unless ok
+	q      flow.Request // what was refused: the Request, or the address inside
+}
+
+// judge is best; and the same rules must allow the special IPv4 address that a
+// literal hides, over the same port and transport (B105).
+func (d *decider) judge(rules []Rule, unlisted flow.Reason) judged {
+	found := best(rules, d.q, d.t, unlisted)
+	inside, hides := address.Inside(d.q.Addr)
+	if !found.ok || !hides {
+		return found
+	}
+	if _, isSpecial := d.t.Special(inside); !isSpecial {
+		return found
+	}
+	q := d.q
+	q.Addr = inside
+	hidden := best(rules, q, d.t, unlisted)
+	if !hidden.ok {
+		return hidden
+	}
+	found.demand = found.demand.and(hidden.demand)
+	return found
+}
+
+// best finds the narrowest rule that allows q, or the reason why none does and
+// the rule that came nearest (B80, B100).
+func best(rules []Rule, q flow.Request, t address.Tables, unlisted flow.Reason) judged {
+	var fit, near *Rule
+	var sum demand
+	carried := false
 	for i := range rules {
 		r := &rules[i]
-		if !d.admits(r) {
+		if !r.names(q, t) {
 			continue
 		}
-		here = append(here, r)
-		switch {
-		case r.carries(d.q.Transport) && r.Ports.Has(d.q.Port):
-			fit = append(fit, r)
-		case r.carries(d.q.Transport):
-			transport = true
+		if near == nil || narrower(r, near) < 0 {
+			near = r
+		}
+		carries := r.carries(q.Transport)
+		carried = carried || carries
+		if !carries || !r.Ports.Has(q.Port) {
+			continue
+		}
+		if fit == nil || r.width() > fit.width() {
+			fit, sum = r, r.demands()
+			continue
+		}
+		if r.width() == fit.width() {
+			sum = sum.and(r.demands())
+			if narrower(r, fit) < 0 {
+				fit = r
+			}
 		}
 	}
 	switch {
-	case len(fit) > 0:
-		return *slices.MinFunc(fit, narrower), flow.None
-	case len(here) == 0:
-		return Rule{}, unlisted
-	case transport:
-		return *slices.MinFunc(here, narrower), flow.PortNotAllowed
+	case fit != nil:
+		return judged{ok: true, rule: *fit, demand: sum}
+	case near == nil:
+		return judged{why: unlisted, q: q}
+	case carried:
+		return judged{rule: *near, why: flow.PortNotAllowed, q: q}
 	}
-	return *slices.MinFunc(here, narrower), flow.TransportNotAllowed
-}
-
-// admits is names, and for a literal that hides a special IPv4 address the same
-// rule or another must admit the hidden one (B105).
-func (d *decider) admits(r *Rule) bool {
-	if !r.names(d.q, d.t) {
-		return false
-	}
-	inside, hides := address.Inside(d.q.Addr)
-	if !hides {
-		return true
-	}
-	if _, isSpecial := d.t.Special(inside); !isSpecial {
-		return true
-	}
-	for i := range d.p.Rules {
-		if d.p.Rules[i].literal(inside, d.t) {
-			return true
-		}
-	}
-	return false
+	return judged{rule: *near, why: flow.TransportNotAllowed, q: q}
 }
 
 // denied reports whether a deny entry of the ceiling matches. Here a prefix

@@ -16,47 +16,86 @@ const (
 	WantHTTP
 )
 
-// Inspect says what an allowed request needs (B110, B112).
-func Inspect(q flow.Request, p Policy) Want {
-	r := deciding(q, p)
+// demand is what rules ask of the agent's first bytes. The zero demand is the
+// default of names.
+type demand struct {
+	inner InnerCheck
+	http  bool
+}
+
+// demands is the rule's own, with the default of its kind (B110). A literal that
+// must speak HTTP is checked: its Host must be the address (B112).
+func (r *Rule) demands() demand {
+	d := demand{inner: r.Inner, http: r.HTTP}
 	switch {
-	case r.Inner == InnerOff:
+	case d.inner != InnerDefault:
+	case r.isLiteral() && !r.HTTP:
+		d.inner = InnerOff
+	default:
+		d.inner = InnerName
+	}
+	return d
+}
+
+// and is the stricter of each.
+func (d demand) and(other demand) demand {
+	return demand{inner: max(d.inner, other.inner), http: d.http || other.http}
+}
+
+// wants says what has to be found out about a flow to this port.
+func (d demand) wants(port uint16) Want {
+	switch {
+	case d.http:
+		return WantHTTP
+	case d.inner == InnerOff:
 		return WantNothing
-	case r.Inner == InnerTLS:
-		return WantFirst
-	case q.Name == "":
-		return WantNothing
-	case q.Port == 80 || r.HTTP:
+	case d.inner != InnerTLS && port == 80:
 		return WantHTTP
 	}
 	return WantFirst
+}
+
+// Inspect says what an allowed request needs (B110, B112).
+func Inspect(q flow.Request, p Policy) Want {
+	_, d := decide(q, p)
+	return d.wants(q.Port)
 }
 
 // DecideInner decides again, now with the agent's own words in q.Inner: first
 // everything that Decide asks, then whether they name the destination (B110 to
 // B112, B115). The zero Inner denies where a check is wanted.
 func DecideInner(q flow.Request, p Policy) flow.Verdict {
-	v := Decide(q, p)
+	v, d := decide(q, p)
 	if !v.Allowed() {
 		return v
 	}
-	if why := innerFault(q, Inspect(q, p), deciding(q, p).Inner); why != flow.None {
+	if why := d.fault(q); why != flow.None {
 		return flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
 	}
 	return v
 }
 
-func innerFault(q flow.Request, want Want, check InnerCheck) flow.Reason {
+// host is what Host must be beside the port (B112).
+func host(q flow.Request) string {
+	if q.Name != "" {
+		return q.Name
+	}
+	return q.Addr.String()
+}
+
+// fault is what is wrong with what the agent said.
+func (d demand) fault(q flow.Request) flow.Reason {
+	want := d.wants(q.Port)
 	if want == WantNothing {
 		return flow.None
 	}
 	switch q.Inner.Protocol {
 	case flow.TLS:
 		switch {
-		case q.Name == "": // by literal with inner: tls: there is no name to compare
-			return flow.None
 		case want == WantHTTP:
 			return flow.HTTPRequired
+		case q.Name == "": // by literal with inner: tls: there is no name to compare
+			return flow.None
 		case q.Inner.Name == "":
 			return flow.TLSNameMissing
 		case q.Inner.Name != q.Name:
@@ -65,9 +104,9 @@ func innerFault(q flow.Request, want Want, check InnerCheck) flow.Reason {
 		return flow.None
 	case flow.HTTP:
 		switch {
-		case want != WantHTTP:
+		case want != WantHTTP, d.inner == InnerTLS:
 			return flow.TLSRequired
-		case q.Inner.Name != q.Name:
+		case q.Inner.Name != host(q):
 			return flow.HTTPHostMismatch
 		}
 		return flow.None
@@ -75,25 +114,10 @@ func innerFault(q flow.Request, want Want, check InnerCheck) flow.Reason {
 		switch {
 		case want == WantHTTP:
 			return flow.HTTPRequired
-		case check == InnerTLS:
+		case d.inner == InnerTLS:
 			return flow.TLSRequired
 		}
 		return flow.None
 	}
 	return flow.TLSRequired
-}
-
-// deciding is the rule that allows q, or the zero Rule, whose defaults are the
-// strict ones.
-func deciding(q flow.Request, p Policy) Rule {
-	v := Decide(q, p)
-	if !v.Allowed() {
-		return Rule{}
-	}
-	for i := range p.Rules {
-		if r := &p.Rules[i]; r.ID == v.Rule && r.Line == v.Line {
-			return *r
-		}
-	}
-	return Rule{}
 }

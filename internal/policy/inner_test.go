@@ -61,6 +61,72 @@ func TestDecideInner(t *testing.T) {
 	}
 }
 
+// B80, B110: of rules that are as narrow the strictest demand counts, whatever
+// their ids and lines, and the ceiling's demand counts beside the profile's (B87).
+func TestDemandsAddUp(t *testing.T) {
+	rule := func(inner InnerCheck, http bool) Rule {
+		return Rule{ID: "same", Line: 1, Name: "a.test", Ports: ports(t, "443"), TCP: true, Inner: inner, HTTP: http}
+	}
+	wide := Rule{ID: "same", Line: 1, Name: AnyName, Ports: ports(t, "443"), TCP: true, Inner: InnerOff}
+	named, nobody, web := flow.Inner{Protocol: flow.TLS, Name: "a.test"}, flow.Inner{Protocol: flow.TLS}, flow.Inner{Protocol: flow.HTTP, Name: "a.test"}
+	for what, c := range map[string]struct {
+		p     Policy
+		want  Want
+		inner flow.Inner
+		why   flow.Reason
+	}{
+		"off alone":            {Policy{Rules: []Rule{rule(InnerOff, false)}}, WantNothing, nobody, flow.None},
+		"off under a wide one": {Policy{Rules: []Rule{wide, rule(InnerName, false)}}, WantFirst, nobody, flow.TLSNameMissing},
+		"off beside check":     {Policy{Rules: []Rule{rule(InnerOff, false), rule(InnerDefault, false)}}, WantFirst, nobody, flow.TLSNameMissing},
+		"check beside off":     {Policy{Rules: []Rule{rule(InnerDefault, false), rule(InnerOff, false)}}, WantFirst, nobody, flow.TLSNameMissing},
+		"tls beside check":     {Policy{Rules: []Rule{rule(InnerTLS, false), rule(InnerName, false)}}, WantFirst, flow.Inner{Protocol: flow.Opaque}, flow.TLSRequired},
+		"http beside check":    {Policy{Rules: []Rule{rule(InnerName, false), rule(InnerName, true)}}, WantHTTP, named, flow.HTTPRequired},
+		"http beside tls, tls": {Policy{Rules: []Rule{rule(InnerTLS, false), rule(InnerName, true)}}, WantHTTP, named, flow.HTTPRequired},
+		"http beside tls":      {Policy{Rules: []Rule{rule(InnerTLS, false), rule(InnerName, true)}}, WantHTTP, web, flow.TLSRequired},
+		"the ceiling's check": {Policy{Rules: []Rule{rule(InnerOff, false)}, Ceiling: Ceiling{Limits: true, Allow: []Rule{rule(InnerDefault, false)}}},
+			WantFirst, nobody, flow.TLSNameMissing},
+		"the ceiling's off": {Policy{Rules: []Rule{rule(InnerOff, false)}, Ceiling: Ceiling{Limits: true, Allow: []Rule{wide}}}, WantNothing, nobody, flow.None},
+	} {
+		q := out("a.test", 443)
+		if got := Inspect(q, c.p); got != c.want {
+			t.Errorf("%s: inspect %d, want %d", what, got, c.want)
+		}
+		q.Inner = c.inner
+		if v := DecideInner(q, c.p); v.Reason != c.why {
+			t.Errorf("%s: %+v, want %s", what, v, c.why)
+		}
+	}
+}
+
+// B112 by address: HTTP is demanded, and Host is the address.
+func TestHTTPByAddress(t *testing.T) {
+	p := Policy{Rules: []Rule{{ID: "v4", CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: ports(t, "8080"), TCP: true, HTTP: true},
+		{ID: "v6", CIDR: netip.MustParsePrefix("fd00::/8"), Ports: ports(t, "8080"), TCP: true, HTTP: true}}}
+	for _, c := range []struct {
+		dest  string
+		inner flow.Inner
+		want  flow.Reason
+	}{
+		{"10.0.0.1", flow.Inner{Protocol: flow.HTTP, Name: "10.0.0.1"}, flow.None},
+		{"10.0.0.1", flow.Inner{Protocol: flow.HTTP, Name: "10.0.0.2"}, flow.HTTPHostMismatch},
+		{"10.0.0.1", flow.Inner{Protocol: flow.HTTP, Name: "evil.test"}, flow.HTTPHostMismatch},
+		{"10.0.0.1", flow.Inner{Protocol: flow.HTTP}, flow.HTTPHostMismatch},
+		{"10.0.0.1", flow.Inner{Protocol: flow.Opaque}, flow.HTTPRequired},
+		{"10.0.0.1", flow.Inner{Protocol: flow.TLS}, flow.HTTPRequired},
+		{"fd00::1", flow.Inner{Protocol: flow.HTTP, Name: "fd00::1"}, flow.None},
+		{"fd00::1", flow.Inner{Protocol: flow.HTTP, Name: "10.0.0.1"}, flow.HTTPHostMismatch},
+	} {
+		q := out(c.dest, 8080)
+		if Inspect(q, p) != WantHTTP {
+			t.Errorf("%s is not inspected", c.dest)
+		}
+		q.Inner = c.inner
+		if v := DecideInner(q, p); v.Reason != c.want {
+			t.Errorf("%s %+v: %+v, want %s", c.dest, c.inner, v, c.want)
+		}
+	}
+}
+
 func TestResolveAndLiterals(t *testing.T) {
 	p := setting(t)
 	if got := Resolve(out("ok.test", 443), p); len(got) != 1 {

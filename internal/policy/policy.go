@@ -39,10 +39,15 @@ func (p Policy) Check() error {
 		return fmt.Errorf("policy has %d rules, more than %d", n, MaxRules)
 	}
 	for _, rules := range [][]Rule{p.Rules, p.Ceiling.Allow, p.Ceiling.Deny} {
+		ids := map[string]bool{}
 		for _, r := range rules {
 			if err := r.Check(); err != nil {
 				return err
 			}
+			if ids[r.ID] {
+				return fmt.Errorf("two rules have the id %q", r.ID)
+			}
+			ids[r.ID] = true
 		}
 	}
 	t := address.New()

@@ -261,6 +261,7 @@ func TestCheckRefusesWhatCannotBeARule(t *testing.T) {
 		"star inside": {Name: "a.*"}, "address as name": {Name: "1.2.3.4"}, "pool": {IP: netip.MustParseAddr("100.64.0.1")},
 		"pool range": {CIDR: netip.MustParsePrefix("100.64.0.0/12")}, "depth without suffix": {Name: "a.test", Depth: 1},
 		"resolve on any": {Name: AnyName, Resolve: []netip.Addr{{}}}, "suffix star": {Suffix: "*"}, "mapped": {IP: netip.MustParseAddr("::ffff:1.1.1.1")},
+		"check of a literal": {IP: netip.MustParseAddr("1.1.1.1"), Inner: InnerName}, "http unchecked": {Name: "a.test", HTTP: true, Inner: InnerOff},
 	} {
 		if (Policy{Rules: []Rule{r}}).Check() == nil {
 			t.Errorf("%s: must be refused", what)
@@ -268,6 +269,10 @@ func TestCheckRefusesWhatCannotBeARule(t *testing.T) {
 	}
 	if err := setting(t).Check(); err != nil {
 		t.Error(err)
+	}
+	twice := Rule{ID: "x", Name: "a.test"}
+	if (Policy{Rules: []Rule{twice, twice}}).Check() == nil || (Policy{Rules: []Rule{twice}, Ceiling: Ceiling{Allow: []Rule{twice}}}).Check() != nil {
+		t.Error("an id names one rule of its list")
 	}
 	if (Policy{Resolved: []Range{{netip.MustParsePrefix("0.0.0.0/0"), nil}}}).Check() == nil {
 		t.Error("resolved_addresses must lie inside one range of table S")

@@ -16,7 +16,7 @@ import (
 func Keep(q flow.Request, p Policy, a netip.Addr) bool {
 	a = a.Unmap()
 	t := address.New()
-	if !a.IsValid() || a.Zone() != "" || p.deniedAddress(a, q.Transport, q.Port) || p.ceilingFloor(t, a, q.Port) {
+	if !a.IsValid() || a.Zone() != "" || p.deniedAddress(a, q.Transport, q.Port) || p.onFloor(t, a, q.Port) {
 		return false
 	}
 	if !p.keeps(t, p.Rules, p.Resolved, q, a) {
@@ -86,24 +86,30 @@ func Ports(host string, t flow.Transport, p Policy) right.Ports {
 	})
 }
 
+// deniedAddress reports whether a deny entry of the ceiling holds a, or the IPv4
+// address inside it (B87, B105).
 func (p Policy) deniedAddress(a netip.Addr, t flow.Transport, port uint16) bool {
+	if inside, hides := address.Inside(a); hides && p.deniedAddress(inside, t, port) {
+		return true
+	}
 	return slices.ContainsFunc(p.Ceiling.Deny, func(r Rule) bool {
 		match := r.IP.IsValid() && r.IP == a || r.CIDR.IsValid() && r.CIDR.Contains(a)
 		return match && r.forbids(t, port)
 	})
 }
 
-// ceilingFloor reports whether the floor stands between the cell and a; false
-// for the invalid address of a request by name.
-func (p Policy) ceilingFloor(t address.Tables, a netip.Addr, port uint16) bool {
+// onFloor reports whether the floor stands between the cell and a, or the IPv4
+// address inside it: what opens the one does not open the other. It is false for
+// the invalid address of a request by name.
+func (p Policy) onFloor(t address.Tables, a netip.Addr, port uint16) bool {
 	if !a.IsValid() || p.Ceiling.NoFloor {
 		return false
 	}
-	for _, g := range p.Ceiling.Open {
-		if g.covers(a, port) {
-			return false
-		}
+	if inside, hides := address.Inside(a); hides && p.onFloor(t, inside, port) {
+		return true
 	}
-	inside, hides := address.Inside(a)
-	return t.Floor(a) || slices.Contains(p.Ceiling.Own, a) || hides && slices.Contains(p.Ceiling.Own, inside)
+	if slices.ContainsFunc(p.Ceiling.Open, func(g Range) bool { return g.covers(a, port) }) {
+		return false
+	}
+	return t.Floor(a) || slices.Contains(p.Ceiling.Own, a)
 }

@@ -88,6 +88,10 @@ func (r Rule) Check() error {
 		return fmt.Errorf("rule %q: the address is not in its plain form", r.ID)
 	case r.Inner > InnerTLS:
 		return fmt.Errorf("rule %q: unknown inner check %d", r.ID, r.Inner)
+	case r.Inner == InnerName && r.isLiteral() && !r.HTTP:
+		return fmt.Errorf("rule %q: an inner check of a literal needs http, since it has no name", r.ID)
+	case r.Inner == InnerOff && r.HTTP:
+		return fmt.Errorf("rule %q: http and no inner check contradict each other", r.ID)
 	}
 	return nil
 }
@@ -120,8 +124,7 @@ func (r *Rule) names(q flow.Request, t address.Tables) bool {
 }
 
 // literal reports whether an ip or cidr rule admits an address. A prefix that is
-// not wholly inside one special range admits no special address (B106), and an
-// address that hides another needs that one admitted too (B105).
+// not wholly inside one special range admits no special address (B106).
 func (r *Rule) literal(a netip.Addr, t address.Tables) bool {
 	if r.IP.IsValid() {
 		return r.IP == a
@@ -135,6 +138,8 @@ func (r *Rule) literal(a netip.Addr, t address.Tables) bool {
 	_, inOne := t.WithinSpecial(r.CIDR)
 	return inOne
 }
+
+func (r *Rule) isLiteral() bool { return r.IP.IsValid() || r.CIDR.IsValid() }
 
 func (r *Rule) carries(p flow.Transport) bool {
 	return p == flow.TCP && r.TCP || p == flow.UDP && r.UDP

@@ -3,7 +3,7 @@
 //
 // Its laws:
 //   - An IPv4-mapped address is judged as the IPv4 address inside; a NAT64 or
-//     6to4 address is judged by its own range and by the IPv4 address inside.
+//     6to4 address has its own range and another inside: Inside finds the second.
 //   - The tables only say what an address is. What follows is policy's word.
 //   - An invalid address is special and on the floor: it must never be dialed.
 package address
@@ -44,16 +44,14 @@ func (t Tables) Special(a netip.Addr) (in netip.Prefix, ok bool) {
 	return find(t.special, a)
 }
 
-// Floor reports whether a, or the IPv4 address inside it, is one of table F.
+// Floor reports whether a itself is one of table F; what is inside it is judged
+// by itself.
 func (t Tables) Floor(a netip.Addr) bool {
 	if len(t.floor) == 0 || !a.IsValid() {
 		return true
 	}
-	if _, on := find(t.floor, a); on {
-		return true
-	}
-	inside, ok := Inside(a)
-	return ok && t.Floor(inside)
+	_, on := find(t.floor, a)
+	return on
 }
 
 // WithinSpecial is the one S range that holds the whole of p. A prefix that is
