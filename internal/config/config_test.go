@@ -113,7 +113,8 @@ func TestCeilingWithoutAllow(t *testing.T) {
 			t.Errorf("%q: %+v, %v", src, c, faults)
 		}
 	}
-	for _, src := range []string{"allow:", "deny: []", "open: [{cidr: x}]", "mixed: both", "floor: none"} {
+	for _, src := range []string{"allow:", "deny: []", "open: [{cidr: x}]", "mixed: both", "floor: none",
+		"deny: [{name: a.example, inner: off}]", "deny: [{name: a.example, http: true}]", "deny: [{name: a.example, resolve: [10.0.0.1]}]"} {
 		if c, faults := ParseCeiling("/c.yaml", []byte(src)); faults == nil {
 			t.Errorf("%q: %+v", src, c)
 		}

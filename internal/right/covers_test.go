@@ -104,6 +104,9 @@ func genNet(t *rapid.T) Net {
 		n.Ask = true
 	case 1:
 		n.Inner = rapid.SampledFrom([]Inner{InnerOff, InnerCheck, InnerTLS}).Draw(t, "inner")
+		if n.Inner == InnerCheck && d.Kind == Literal {
+			n.Inner = InnerTLS
+		}
 	case 2:
 		n.HTTP = true
 	case 3:

@@ -41,7 +41,8 @@ func TestForms(t *testing.T) {
 		"name=* ports=1-24,26-464,466-586,588-65535 transports=tcp,udp",
 		"suffix=*.example.org depth=2 ports=443,8000-8010 transports=tcp ask=true",
 		"name=api.example.org ports=443 transports=tcp methods=GET,POST paths=/repos/* inner=tls",
-		"ip=192.0.2.1 ports=25 transports=tcp inner=check http=true",
+		"ip=192.0.2.1 ports=25 transports=tcp http=true",
+		"ip=192.0.2.1 ports=25 transports=tcp inner=tls",
 		"cidr=fd00::/8 ports=53 transports=udp",
 		"name=db.example ports=5432 transports=tcp resolve=10.0.1.50,fd00::1")
 	checkForms(t, ParseSecret, "", "secret=gh hosts=api.github.com,github.com placements=basic,header:X-Key")
@@ -87,6 +88,9 @@ func TestParseRefuses(t *testing.T) {
 			"name=a.example ports=25-25 transports=tcp",                   // B82: a range is no single entry
 			"name=a.example ports=1-65535 transports=tcp",                 // B82: shows what it does not match
 			"suffix=*.a.example ports=443 transports=tcp resolve=1.1.1.1", // B84
+			"ip=192.0.2.1 ports=443 transports=tcp inner=check",           // B110: it has no name
+			"ip=192.0.2.1 ports=80 transports=tcp inner=off http=true",    // B112: and that looks
+			"name=a.example ports=80 transports=tcp inner=off http=true",  //
 			"name=a.example ports=443 transports=tcp paths=/a*b",
 			"name=a.example ports=443 transports=tcp methods=get",
 		},

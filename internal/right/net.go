@@ -47,7 +47,7 @@ func ParseTransports(words []string) (Transports, error) {
 // demand to the strongest.
 type Inner uint8
 
-// The zero Inner stands for the default: check for names, off for literals.
+// The zero Inner stands for the default: check for names and HTTP, off for literals.
 const (
 	InnerDefault Inner = iota
 	InnerOff
@@ -79,7 +79,7 @@ type Net struct {
 	Ask        bool         // a person decides
 	Inner      Inner        // what is inside must be this
 	HTTP       bool         // HTTP is demanded and Host is checked, as on port 80
-	Resolve    []netip.Addr // addresses to which an exact name may resolve beside public ones
+	Resolve    []netip.Addr // what an exact name resolves to; nobody is asked (B84)
 }
 
 // NewNet makes the canonical rule; it refuses what cannot match and what
@@ -96,8 +96,10 @@ func NewNet(n Net) (Net, error) {
 		return Net{}, errors.New("a net rule needs tcp or udp")
 	case len(n.Resolve) > 0 && n.Dest.Kind != Name:
 		return Net{}, errors.New("resolve needs an exact name")
-	case n.HTTP && n.Inner == InnerTLS:
-		return Net{}, errors.New("http: true and inner: tls contradict each other")
+	case n.HTTP && (n.Inner == InnerTLS || n.Inner == InnerOff):
+		return Net{}, fmt.Errorf("http: true and inner: %s contradict each other", n.Inner)
+	case n.Dest.Kind == Literal && n.Inner == InnerCheck && !n.HTTP:
+		return Net{}, errors.New("inner: check compares names, and an address has none; write inner: tls or http: true")
 	}
 	for _, m := range n.Methods {
 		if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
@@ -113,13 +115,15 @@ func NewNet(n Net) (Net, error) {
 	n.Methods, n.Paths = sortedSet(n.Methods, strings.Compare), sortedSet(n.Paths, strings.Compare)
 	n.Resolve = sortedSet(n.Resolve, netip.Addr.Compare)
 	if n.Inner == InnerDefault {
-		n.Inner = n.Dest.defaultInner()
+		n.Inner = n.defaultInner()
 	}
 	return n, nil
 }
 
-func (d Dest) defaultInner() Inner {
-	if d.Kind == Literal {
+// defaultInner: an address has no name to check, but where HTTP is demanded the
+// Host of each request must be the address (B110, B112).
+func (n Net) defaultInner() Inner {
+	if n.Dest.Kind == Literal && !n.HTTP {
 		return InnerOff
 	}
 	return InnerCheck
@@ -150,7 +154,7 @@ func (n Net) String() string {
 	if n.Ask {
 		p.add("ask", "true")
 	}
-	if n.Inner != n.Dest.defaultInner() {
+	if n.Inner != n.defaultInner() {
 		p.add("inner", n.Inner.String())
 	}
 	if n.HTTP {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,7 +219,8 @@ func splitTarget(target, host string) (string, flow.Reason) {
 	return path, flow.None
 }
 
-// hostOf normalises a Host field whose port must be the flow's. 80 may be left out.
+// hostOf normalises a Host field, a name or an address, whose port must be the
+// flow's. 80 may be left out. Only an IPv6 address stands in brackets.
 func hostOf(field string, port uint16) string {
 	host, p, has := field, "80", false
 	if i := strings.LastIndexByte(field, ':'); i >= 0 && !strings.HasSuffix(field, "]") {
@@ -229,9 +229,18 @@ func hostOf(field string, port uint16) string {
 	if has && p == "" || p != strconv.Itoa(int(port)) {
 		return NotAName
 	}
-	normal, addr, err := name.HostOrAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
-	if err != nil || addr != (netip.Addr{}) {
+	inside, bracketed := strings.CutPrefix(host, "[")
+	if bracketed {
+		if inside, bracketed = strings.CutSuffix(inside, "]"); !bracketed {
+			return NotAName
+		}
+	}
+	normal, addr, err := name.HostOrAddr(inside)
+	switch {
+	case err != nil, bracketed != addr.Is6():
 		return NotAName
+	case addr.IsValid():
+		return addr.String()
 	}
 	return normal
 }

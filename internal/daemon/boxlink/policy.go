@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
@@ -30,7 +31,7 @@ func Rules(rules []declared.NetRule) []policy.Rule {
 			UDP: r.Transports&right.UDP != 0, HTTP: r.HTTP, Resolve: r.Resolve,
 		}
 		if rule.ID == "" {
-			rule.ID = fmt.Sprintf("net-%d", i+1)
+			rule.ID = declared.AutoID + strconv.Itoa(i+1)
 		}
 		switch r.Inner {
 		case right.InnerDefault:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/strict"
@@ -39,6 +40,9 @@ func laterNetKeys() []string {
 }
 
 const netExample = "- {name: proxy.example.org}"
+
+// AutoID, with its place in the list from 1, is the id of a rule that has none.
+const AutoID = "net-"
 
 // MaxRules bounds a list (B150).
 const MaxRules = 1000
@@ -92,7 +96,12 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 		rule.Transports = transports(r, v)
 	}
 	if v, ok := f["id"]; ok {
-		rule.ID, _ = r.Str(v, "id", "go-proxy")
+		rule.ID = id(r, v)
+	}
+	for _, key := range []string{"inner", "http", "resolve"} {
+		if v, ok := f[key]; ok && d.Deny {
+			r.Fault(v, key+" says how a flow must be, and "+what+" lets none through", "remove it")
+		}
 	}
 	if v, ok := f["http"]; ok {
 		rule.HTTP, _ = r.Flag(v, "http")
@@ -115,6 +124,15 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	}
 	rule.Net = checked
 	return rule, true
+}
+
+// id takes a rule's own name, which is none of those that Skep gives the others.
+func id(r *strict.Report, v *strict.Node) string {
+	word, _ := r.Str(v, "id", "go-proxy")
+	if place, ours := strings.CutPrefix(word, AutoID); ours && place != "" && strings.Trim(place, "0123456789") == "" {
+		r.Fault(v, fmt.Sprintf("id %q is what Skep calls a rule without an id", word), "choose another, for example go-proxy")
+	}
+	return word
 }
 
 // dest takes the one of name, suffix, ip and cidr, with depth.

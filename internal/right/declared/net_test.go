@@ -61,6 +61,21 @@ func TestMailPortsInRanges(t *testing.T) {
 	}
 }
 
+// An id says which rule decided, so no two rules of a list share one.
+func TestIDsNameOneRule(t *testing.T) {
+	d := Defaults{Ports: ports(t, "443"), Transports: right.TCP}
+	for yaml, fine := range map[string]bool{
+		"- {name: a.example, id: x}\n- {name: b.example, id: x}\n":                      false,
+		"- {name: a.example, inner: off, id: net-2}\n- {name: b.example}\n":             false, // the second is net-2
+		"- {name: a.example, id: net-work}\n- {name: b.example, id: net-}\n":            true,
+		"- {name: a.example, id: x}\n- {name: b.example}\n- {name: c.example, id: y}\n": true,
+	} {
+		if _, faults := read(t, yaml, d); (faults == nil) != fine {
+			t.Errorf("%q: %v", yaml, faults)
+		}
+	}
+}
+
 // B150: a list has at most 1,000 rules.
 func TestTooManyRules(t *testing.T) {
 	var b strings.Builder
