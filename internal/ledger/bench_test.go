@@ -15,7 +15,7 @@ import (
 )
 
 func flowBody() kind.Body {
-	return kind.FlowIntent{Flow: "5f0c2a", Listener: "redirect", Direction: "out", Wire: "tls", Transport: "tcp",
+	return &kind.FlowIntent{Flow: "5f0c2a", Listener: "redirect", Direction: "out", Wire: "tls", Transport: "tcp",
 		Destination: "registry.example.org", Port: 443, Decision: "allow", Reason: "rule", Rule: "name: registry.example.org", Line: 12,
 		Generation: 3, Policy: "8a5edab282632443219e051e4ade2d1d5bbc671c781051bf1437897cbdfea0f1"}
 }
