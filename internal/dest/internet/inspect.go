@@ -245,7 +245,8 @@ func (r *relay) opaque(in *bufio.Reader) error {
 }
 
 // refuseHTTP answers the agent over HTTP (B64), after the server has finished
-// what came before. What is not HTTP is closed without a word.
+// what came before. What is not HTTP, or not whole in time, is closed without a
+// word (B150).
 func (r *relay) refuseHTTP(why flow.Reason, first bool) {
 	if !first {
 		r.hold()
@@ -254,7 +255,11 @@ func (r *relay) refuseHTTP(why flow.Reason, first bool) {
 		_ = r.flow.Down()
 		stop.Stop()
 	}
-	r.linger(route.Answer(why))
+	text := route.Answer(why)
+	if why == flow.HeadTimeout {
+		text = ""
+	}
+	r.linger(text)
 }
 
 // answer ends the server's side and gives the agent one last message.
