@@ -6,6 +6,7 @@ import (
 	"connectrpc.com/connect"
 
 	v1 "skep.dev/skep/api/skep/v1/skepv1connect"
+	"skep.dev/skep/internal/daemon/greeting"
 	"skep.dev/skep/internal/daemon/wire"
 )
 
@@ -20,9 +21,10 @@ type call struct {
 // it in api/skep/v1/skep.proto, run make generate, add its line here.
 func (d *Daemon) calls() []call {
 	o := wire.Options()
+	g := greeting.Greeting{Version: d.Version, Commit: d.Commit, State: d.State}
 	return []call{
-		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, d.version, o...)},
-		{v1.SkepRunProcedure, owner, connect.NewServerStreamHandler(v1.SkepRunProcedure, d.run, o...)},
+		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, g.Answer, o...)},
+		{v1.SkepRunProcedure, owner, g.Check(connect.NewServerStreamHandler(v1.SkepRunProcedure, d.run, o...))},
 		{v1.SkepListProcedure, owner, connect.NewUnaryHandler(v1.SkepListProcedure, d.list, o...)},
 		{v1.SkepGetProcedure, owner, connect.NewUnaryHandler(v1.SkepGetProcedure, d.get, o...)},
 		{v1.SkepStopProcedure, owner, connect.NewUnaryHandler(v1.SkepStopProcedure, d.stopCell, o...)},

@@ -28,6 +28,7 @@ import (
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
@@ -137,7 +138,7 @@ func newLab(t *testing.T) *lab {
 		Walls:      &fakeWalls{},
 		Orphan:     func(context.Context, string) (bool, error) { return false, nil },
 		Ceiling:    func() (policy.Ceiling, error) { return policy.Ceiling{}, nil },
-		ResolvConf: filepath.Join(dir, "resolv.conf"), HostsFile: filepath.Join(dir, "hosts"),
+		Names: resolvers.Files{Conf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts")},
 	}
 	return l
 }
@@ -546,26 +547,9 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	}
 }
 
-func TestVersionsAreNegotiated(t *testing.T) {
-	for _, c := range []struct{ cmin, cmax, smin, smax, want int32 }{
-		{1, 1, 1, 1, 1},
-		{1, 2, 1, 1, 1}, // a newer client
-		{1, 2, 2, 3, 2}, // the server serves M and M-1
-		{2, 3, 1, 2, 2},
-		{1, 1, 2, 3, 0}, // two behind
-		{3, 4, 1, 2, 0},
-		{2, 1, 1, 2, 0},
-		{0, 0, 1, 1, 0},
-	} {
-		if got := negotiate(c.cmin, c.cmax, c.smin, c.smax); got != c.want {
-			t.Errorf("client %d..%d, server %d..%d: %d, want %d", c.cmin, c.cmax, c.smin, c.smax, got, c.want)
-		}
-	}
-	if apiMin > apiMax || apiMax-apiMin > 1 || apiMax > 1 && apiMin != apiMax-1 {
-		t.Errorf("this daemon serves %d..%d, not its version and the one before", apiMin, apiMax)
-	}
+func TestDaemonGreets(t *testing.T) {
 	l := newLab(t).start()
-	if v, err := client.Negotiate(context.Background(), l.client()); err != nil || v.Api != apiMax {
+	if v, err := client.Negotiate(context.Background(), l.client()); err != nil || v.Api != client.APIMax || v.State != l.config.State {
 		t.Errorf("got %v, %v", v, err)
 	}
 }
@@ -674,5 +658,44 @@ func TestUnwritableLedgerStartsNoCell(t *testing.T) {
 	}
 	if n := len(l.driver.Started()); n > 0 {
 		t.Errorf("%d cells were started", n)
+	}
+}
+
+// The client's own call of Run says what the generated one does.
+func TestRunCallsAreAlike(t *testing.T) {
+	l := newLab(t).start()
+	socket := filepath.Join(l.config.Run, "api.sock")
+	follow := func(state string, q *skepv1.RunRequest) (*skepv1.Cell, error) {
+		e, err := client.Run(t.Context(), socket, state, q)
+		if err != nil {
+			return nil, err
+		}
+		defer e.Close()
+		var last *skepv1.Cell
+		for e.Receive() {
+			last = e.Msg().Cell
+		}
+		if e.Receive() {
+			t.Error("an event after the last")
+		}
+		return last, e.Err()
+	}
+	c, err := follow(l.config.State, l.request("", "/bin/sh", "-c", "exit 7"))
+	if err != nil || c.GetState() != skepv1.CellState_CELL_STATE_STOPPED || c.ExitCode != 7 {
+		t.Errorf("got %v, %v", c, err)
+	}
+	if _, err := follow(t.TempDir(), l.request("", "/bin/true")); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("with another state: %v", err)
+	}
+	bad := &skepv1.RunRequest{Name: "no name", Argv: []string{"/bin/true"}}
+	_, own := follow(l.config.State, bad)
+	_, generated := l.run(bad)
+	if own == nil || generated == nil || own.Error() != generated.Error() || connect.CodeOf(own) != connect.CodeOf(generated) {
+		t.Errorf("a fault is told as %v, and by the generated client as %v", own, generated)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := client.Run(ended, socket, "", bad); err == nil {
+		t.Error("called after its time")
 	}
 }
