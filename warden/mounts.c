@@ -124,11 +124,9 @@ static int fd_of(struct cell *c, const struct record *r, unsigned k)
  * that came detached are attached first, where the overlay then covers them for good. */
 static int overlay(struct cell *c, const struct record *r, const char *path)
 {
-    bool ro = r->flags & REC_READONLY;
-    for (unsigned k = 0; k < (ro ? 1 : 2) && (r->flags & REC_DETACHED); k++) {
-        const struct record plain = {.flags = 0};
-        attach(c, dup(fd_of(c, r, k)), &plain, path);
-    }
+    bool ro = r->flags & REC_READONLY, own = r->flags & REC_OWN;
+    for (unsigned k = 0; k < (ro || own ? 1 : 2) && (r->flags & REC_DETACHED); k++)
+        attach(c, dup(fd_of(c, r, k)), &(const struct record){.flags = 0}, path);
     char lower[96], upper[48], work[48];
     if (ro) {
         /* A second, empty layer, since the kernel wants two: it is there to give every file an inode of its own, by
@@ -136,9 +134,9 @@ static int overlay(struct cell *c, const struct record *r, const char *path)
         snprintf(lower, sizeof lower, "/proc/self/fd/%d:/proc/self/fd/%d/.skep/empty", fd_of(c, r, 0), c->root);
         return filesystem("overlay", (const char *[]){"lowerdir", lower, "userxattr", "", NULL}, path);
     }
-    snprintf(lower, sizeof lower, "/proc/self/fd/%d", fd_of(c, r, 0));
-    snprintf(upper, sizeof upper, "/proc/self/fd/%d/upper", fd_of(c, r, 1));
-    snprintf(work, sizeof work, "/proc/self/fd/%d/work", fd_of(c, r, 1));
+    snprintf(lower, sizeof lower, "/proc/self/fd/%d%s", fd_of(c, r, 0), own ? "/lower" : "");
+    snprintf(upper, sizeof upper, "/proc/self/fd/%d/upper", fd_of(c, r, own ? 0 : 1));
+    snprintf(work, sizeof work, "/proc/self/fd/%d/work", fd_of(c, r, own ? 0 : 1));
     const char *options[] = {"lowerdir", lower, "upperdir", upper, "workdir", work, "userxattr", "", NULL};
     return filesystem("overlay", options, path);
 }
@@ -183,7 +181,8 @@ static void apply(struct cell *c, const struct record *r)
     if (path[0] != '/' || strstr(path, "/../"))
         fail_as(EBADMSG, "not an absolute path:", path);
     const char *name = NULL;
-    int dir = r->op <= OP_SYMLINK ? parent_of(c->root, path, &name) : -1; /* the three that make something */
+    int root = r->flags & REC_OWN ? fd_of(c, r, 0) : c->root;
+    int dir = r->op <= OP_SYMLINK ? parent_of(root, path, &name) : -1; /* the three that make something */
     switch (r->op) {
     case OP_DIR:
         if (mkdirat(dir, name, r->mode) < 0 && errno != EEXIST)
@@ -246,7 +245,7 @@ void mounts_build(struct cell *c)
         const struct record *r = spec_record(c, i);
         if (r->op != OP_BIND && r->op != OP_OVERLAY)
             continue;
-        for (unsigned k = 0; k < (r->op == OP_OVERLAY && !(r->flags & REC_READONLY) ? 2u : 1u); k++) {
+        for (unsigned k = 0; k < (r->op == OP_OVERLAY && !(r->flags & (REC_READONLY | REC_OWN)) ? 2u : 1u); k++) {
             int fd = fd_of(c, r, k);
             if ((r->flags & REC_DETACHED) || seen[r->fd + k])
                 continue;

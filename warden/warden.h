@@ -98,6 +98,7 @@ enum {
     REC_FILE = 16,     /* the object is no directory */
     REC_WRITABLE = 32, /* Landlock grants writing below */
     REC_DEVICES = 64,  /* device nodes work: the few of /dev */
+    REC_OWN = 128,     /* the descriptor is a layer with its own base, lower; what is made stands in it (decision 20) */
 };
 
 /* What skepd hears of a cell. */

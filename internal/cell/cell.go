@@ -56,6 +56,8 @@ type Grant struct {
 	Writable bool
 	// Layer is the directory of a writable grant's own files, with the
 	// subdirectories upper and work (one mount holds both, as overlayfs wants).
+	// Writable files of one directory have one layer, with a third, lower, that
+	// holds a copy of each.
 	Layer *os.File
 }
 
@@ -180,11 +182,13 @@ type Meter interface {
 }
 
 // LayerGrant is one writable grant for a layer process: its base and its layer
-// directory (which holds upper and work). Without a base it is any directory of the
-// daemon's, there to be emptied.
+// directory (which holds upper and work). Without a base and files it is any
+// directory of the daemon's, there to be emptied.
 type LayerGrant struct {
 	Base, Layer *os.File
-	File        string // the one name of a grant that is a file
+	// Files, if not nil, is the grant of single files of one directory: by name, each
+	// opened for reading, those that the host has.
+	Files map[string]*os.File
 }
 
 // LayerPowers says what a connection to a layer process may ask for.

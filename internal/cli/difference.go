@@ -85,7 +85,7 @@ func (a *App) offerRoots(ctx context.Context, d *daemon, ref string) (*skepv1.Ce
 		if !grant.Writable {
 			continue
 		}
-		if err := b.Path(grant.Path); err != nil {
+		if err := b.Root(grant.Path, int(grant.Layer)); err != nil {
 			b.Close()
 			return nil, nil, "", err
 		}
@@ -104,11 +104,7 @@ func (a *App) offerRoots(ctx context.Context, d *daemon, ref string) (*skepv1.Ce
 // receive reads a stream of a difference to its end, and fetches the layer.
 func (a *App) receive(d *daemon, c *skepv1.Cell, stream *connect.ServerStreamForClient[skepv1.DiffChunk], r *received) error {
 	defer func() { _ = stream.Close() }()
-	for _, g := range c.Grants {
-		if g.Writable {
-			r.Grants = append(r.Grants, g.Path)
-		}
-	}
+	r.Grants = r.roots.Roots
 	ticket := ""
 	for stream.Receive() {
 		m := stream.Msg()

@@ -142,32 +142,40 @@ func (a *App) apply(ctx context.Context, own string, r *received, active []strin
 			return !refused[r.FullPath(&snapshot.Entry{Grant: grant, Path: path})]
 		},
 	}
-	for i, f := range r.roots.Files {
-		dir, err := os.Open(r.roots.Roles[i].Path)
+	opened := map[string]*os.File{}
+	for _, path := range r.roots.Roots {
+		dir, err := os.Open(path)
 		if err != nil {
-			return merge.Result{}, fmt.Errorf("open %s to write: %w", r.roots.Roles[i].Path, err)
+			return merge.Result{}, fmt.Errorf("open %s to write: %w", path, err)
 		}
 		defer func() { _ = dir.Close() }()
-		if err := sameObject(dir, f); err != nil {
+		opened[path] = dir
+		request.Roots = append(request.Roots, merge.Root{Path: path, Dir: dir})
+	}
+	for i, compared := range r.roots.Files {
+		if err := sameObject(opened, r.roots.Roles[i].Path, compared); err != nil {
 			return merge.Result{}, err
 		}
-		request.Roots = append(request.Roots, merge.Root{Path: r.roots.Roles[i].Path, Dir: dir})
 	}
 	return merge.Apply(ctx, request)
 }
 
-// sameObject makes sure that what is written is what was compared.
-func sameObject(a, b *os.File) error {
-	x, err := a.Stat()
+// sameObject makes sure that what is written is what was compared: a directory that
+// we opened, or a single file in one.
+func sameObject(opened map[string]*os.File, path string, compared *os.File) error {
+	now, err := os.Lstat(path)
+	if dir := opened[path]; dir != nil {
+		now, err = dir.Stat()
+	}
 	if err != nil {
 		return err
 	}
-	y, err := b.Stat()
+	then, err := compared.Stat()
 	if err != nil {
 		return err
 	}
-	if !os.SameFile(x, y) {
-		return fmt.Errorf("%s was replaced meanwhile; nothing was merged", a.Name())
+	if !os.SameFile(now, then) {
+		return fmt.Errorf("%s was replaced meanwhile; nothing was merged", path)
 	}
 	return nil
 }

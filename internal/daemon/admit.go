@@ -145,9 +145,6 @@ func programs() []string {
 // complete tells whether a descriptor came for each path that the cell is to see.
 func complete(a *application) error {
 	for _, m := range a.plan.Mounts {
-		if m.Kind == pathplan.Grant && m.Writable && !m.Dir {
-			return fmt.Errorf("%s (line %d of %s) is a single file, which this build cannot grant with rights: rw; grant its directory", m.Path, m.Line, a.profile.File)
-		}
 		if m.Kind == pathplan.Grant && !slices.Contains(a.bundle.Roles, handover.Role{Role: handover.RolePath, Path: m.Path}) {
 			return fmt.Errorf("no descriptor came for %s (line %d of %s)", m.Path, m.Line, a.profile.File)
 		}

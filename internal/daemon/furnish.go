@@ -21,18 +21,27 @@ const homePath = furniture.Home
 // shmSize bounds /dev/shm of a cell, in bytes.
 const shmSize = 64 << 20
 
-// grantsOf numbers the layers of writable grants, in the order of the plan.
+// grantsOf numbers the layers of writable grants, in the order of the plan. Single
+// files of one directory have one layer: they stand in one place in the cell.
 func grantsOf(a *application) []cells.Grant {
 	var out []cells.Grant
 	layers := 0
+	places := map[string]int{}
 	for _, m := range a.plan.Mounts {
 		if m.Kind != pathplan.Grant {
 			continue
 		}
 		g := cells.Grant{Path: m.Path, Writable: m.Writable, File: !m.Dir, Layer: -1}
-		if m.Writable {
+		place, known := places[filepath.Dir(m.Path)]
+		switch {
+		case m.Writable && !m.Dir && known:
+			g.Layer = place
+		case m.Writable:
 			g.Layer = layers
 			layers++
+		}
+		if m.Writable && !m.Dir {
+			places[filepath.Dir(m.Path)] = g.Layer
 		}
 		out = append(out, g)
 	}
@@ -95,7 +104,7 @@ func (d *Daemon) openOwn(s *cell.Spec, kept string) (err error) {
 
 // openGrants gives each grant its object, and a writable one its layer.
 func (d *Daemon) openGrants(l *life, s *cell.Spec, a *application) error {
-	layers := 0
+	records := grantsOf(a)
 	for _, m := range a.plan.Mounts {
 		if m.Kind != pathplan.Grant {
 			s.Narrow = append(s.Narrow, cell.Narrow{Path: m.Path, Kind: narrowing(m.Kind)})
@@ -107,12 +116,11 @@ func (d *Daemon) openGrants(l *life, s *cell.Spec, a *application) error {
 		}
 		l.held = append(l.held, g.Object)
 		if m.Writable {
-			layer, err := furniture.MakeLayer(d.layerDir(s.ID, strconv.Itoa(layers)), g.Object)
+			layer, err := furniture.MakeLayer(d.ctx, d.layerDir(s.ID, strconv.Itoa(records[len(s.Grants)].Layer)), filepath.Base(m.Path), g.Object)
 			if err != nil {
 				return err
 			}
 			g.Layer = layer
-			layers++
 		}
 		s.Grants = append(s.Grants, g)
 	}

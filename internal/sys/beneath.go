@@ -47,6 +47,35 @@ func InheritedPlace(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// ReopenToRead opens the very object of a descriptor, such as a bare path
+// descriptor, for reading, with the caller's own rights. It waits for nobody: look
+// first what the object is, an open may act on a device. The caller owns the file.
+func ReopenToRead(f *os.File) (*os.File, error) {
+	fd, err := rawFD(f)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", f.Name(), err)
+	}
+	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: f.Name(), Err: err}
+	}
+	return os.NewFile(uintptr(again), f.Name()), nil
+}
+
+// CanRead tells whether a descriptor was opened for reading, which no bare path
+// descriptor is: its holder needs no right of its own to what it holds.
+func CanRead(f *os.File) (bool, error) {
+	fd, err := rawFD(f)
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", f.Name(), err)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", f.Name(), err)
+	}
+	return flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_WRONLY, nil
+}
+
 // Flags of OpenChild, as open(2) has them.
 const (
 	ReadOnly  = unix.O_RDONLY

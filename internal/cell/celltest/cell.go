@@ -3,6 +3,7 @@ package celltest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -157,6 +158,34 @@ func (c *Cell) Writable(path string) (layer string) {
 		Path: path, Object: c.open(path), Dir: true, Writable: true, Layer: c.open(layer),
 	})
 	return layer
+}
+
+// WritableFile grants a single file of the host for writing, with a copy of it as the
+// daemon makes one, and returns where its layer stands. Files of one directory share it.
+func (c *Cell) WritableFile(path string) (layer string) {
+	c.t.Helper()
+	g := cell.Grant{Path: path, Object: c.open(path), Writable: true}
+	for _, other := range c.Spec.Grants {
+		if !other.Dir && other.Writable && filepath.Dir(other.Path) == filepath.Dir(path) {
+			g.Layer = other.Layer
+		}
+	}
+	if g.Layer == nil {
+		c.layer(filepath.Join("layers", filepath.Base(c.Writable(path)), "lower"))
+		last := len(c.Spec.Grants) - 1
+		g.Layer, c.Spec.Grants = c.Spec.Grants[last].Layer, c.Spec.Grants[:last]
+	}
+	c.Spec.Grants = append(c.Spec.Grants, g)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	uid, gid := Daemon(c.t)
+	copied := filepath.Join(g.Layer.Name(), "lower", filepath.Base(path))
+	if err := errors.Join(os.WriteFile(copied, content, 0o644), os.Chown(copied, uid, gid)); err != nil {
+		c.t.Fatal(err)
+	}
+	return g.Layer.Name()
 }
 
 // Layer is where the layer of Work stands.

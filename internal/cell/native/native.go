@@ -13,7 +13,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -183,7 +185,11 @@ func (d *Driver) Layer(ctx context.Context, conn *os.File, powers cell.LayerPowe
 	request := &proto.Layer{Walk: powers.Walk, Open: powers.Open, Remove: powers.Remove}
 	files := []*os.File{conn}
 	for _, g := range grants {
-		request.Grants = append(request.Grants, proto.LayerGrant{File: g.File, Plain: g.Base == nil})
+		names := slices.Sorted(maps.Keys(g.Files))
+		request.Grants = append(request.Grants, proto.LayerGrant{Plain: g.Base == nil && g.Files == nil, Own: g.Files != nil, Files: names})
+		for _, name := range names {
+			files = append(files, g.Files[name])
+		}
 		if g.Base != nil {
 			files = append(files, g.Base)
 		}

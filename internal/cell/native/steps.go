@@ -2,10 +2,10 @@ package native
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
-	"sort"
 	"strings"
 
 	"skep.dev/skep/internal/cell"
@@ -23,23 +23,44 @@ type tree struct {
 }
 
 func (t *tree) add(s proto.Step, files ...*os.File) {
-	s.FD = len(t.files)
-	if len(files) == 0 {
-		s.FD = 0
+	if at := slices.Index(t.files, first(files)); len(files) == 1 && at >= 0 {
+		s.FD = at
+	} else if len(files) > 0 {
+		s.FD = len(t.files)
+		t.files = append(t.files, files...)
 	}
-	t.files = append(t.files, files...)
 	t.steps = append(t.steps, s)
+}
+
+func first(files []*os.File) *os.File {
+	if len(files) == 0 {
+		return nil
+	}
+	return files[0]
+}
+
+// make adds a step that makes something outside of the grants. In the place of
+// single files it is made in the layer of that place; what stands in any other
+// grant is never made: nothing is created on the host's side, nor in a layer
+// that the difference shows (L9).
+func (t *tree) make(s proto.Step, objects []object) {
+	in := innermost(s.Path, objects)
+	switch {
+	case in == nil:
+		t.add(s)
+	case in.place:
+		s.Path, s.Own = "/lower"+strings.TrimPrefix(s.Path, in.Path), true
+		t.add(s, in.Layer)
+	}
 }
 
 // request says what the worker is to build. The order is that of the package's law.
 func request(spec *cell.Spec) (*proto.Build, []*os.File) {
 	var t tree
 	files := append(append([]cell.File(nil), spec.Files...), size(spec.Limits)...)
-	grants := append([]cell.Grant(nil), spec.Grants...)
-	// From the outside in: a mount below another one must come after it.
-	sort.SliceStable(grants, func(i, j int) bool { return grants[i].Path < grants[j].Path })
-	skeleton(&t, spec, files, grants)
-	granted(&t, grants, spec.Narrow)
+	objects := objectsOf(spec)
+	skeleton(&t, spec, files, objects)
+	granted(&t, objects, spec.Narrow)
 	proc(&t, files)
 	b := &proto.Build{
 		Cell: spec.ID, Hostname: spec.Hostname, Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir,
@@ -66,10 +87,9 @@ func coverFor(procPath string) string {
 	return "/.skep/proc/" + strings.ReplaceAll(strings.TrimPrefix(procPath, "/proc/"), "/", "-")
 }
 
-// skeleton makes every directory that a mount needs, outside of grants, and the
-// generated files. A directory within a grant is never made: nothing is created
-// on the host's side, nor in a layer (L9).
-func skeleton(t *tree, spec *cell.Spec, files []cell.File, grants []cell.Grant) {
+// skeleton makes every directory that a mount needs, outside of grants, the
+// generated files, and what the places of single files hold.
+func skeleton(t *tree, spec *cell.Spec, files []cell.File, objects []object) {
 	t.add(proto.Step{Op: proto.OpDir, Path: "/tmp", Mode: 0o755})
 	t.add(proto.Step{Op: proto.OpBind, Path: "/tmp", Writable: true, Private: true}, spec.Tmp)
 	if spec.Home != nil && spec.HomePath != "" {
@@ -80,38 +100,35 @@ func skeleton(t *tree, spec *cell.Spec, files []cell.File, grants []cell.Grant) 
 	t.add(proto.Step{Op: proto.OpTmpfs, Path: "/dev/shm", Mode: 0o1777, Size: uint64(spec.ShmSize), Writable: true})
 	// A grant below /tmp or the home has its mount point in the layer.
 	dirs := map[string]bool{"/.skep/empty": true, "/run": true, "/var/tmp": true}
-	links := map[string]bool{}
-	for _, g := range grants {
-		if underAny(g.Path, grants) {
-			continue
-		}
-		parent := path.Dir(g.Path)
-		if g.Dir {
-			parent = g.Path
-		}
-		dirs[parent] = true
-		links[g.Path] = true
-	}
-	for _, d := range sorted(dirs) {
-		if d != "/" && !underAny(d, grants) {
-			t.add(proto.Step{Op: proto.OpDir, Path: d, Mode: 0o755})
+	taken := map[string]bool{}
+	for _, o := range objects {
+		taken[o.Path] = true
+		if o.Dir {
+			dirs[o.Path] = true
+		} else {
+			dirs[path.Dir(o.Path)] = true
 		}
 	}
-	for _, g := range grants {
-		if !g.Dir && !underAny(g.Path, grants) {
-			t.add(proto.Step{Op: proto.OpFile, Path: g.Path, Mode: 0o644})
+	for _, d := range slices.Sorted(maps.Keys(dirs)) {
+		if d != "/" {
+			t.make(proto.Step{Op: proto.OpDir, Path: d, Mode: 0o755}, objects)
+		}
+	}
+	for _, o := range objects {
+		if !o.Dir {
+			t.make(proto.Step{Op: proto.OpFile, Path: o.Path, Mode: 0o644}, objects)
 		}
 	}
 	for _, l := range spec.Links {
-		t.add(proto.Step{Op: proto.OpSymlink, Path: l.Path, Target: l.Target})
+		t.make(proto.Step{Op: proto.OpSymlink, Path: l.Path, Target: l.Target}, objects)
 	}
 	for _, f := range files {
 		at := f.Path
 		if strings.HasPrefix(at, "/proc/") {
 			at = coverFor(at)
 		}
-		if !links[at] && !underAny(at, grants) {
-			t.add(proto.Step{Op: proto.OpFile, Path: at, Mode: 0o444, Data: f.Content})
+		if !taken[at] {
+			t.make(proto.Step{Op: proto.OpFile, Path: at, Mode: 0o444, Data: f.Content}, objects)
 		}
 	}
 }
@@ -154,14 +171,18 @@ func proc(t *tree, files []cell.File) {
 	}
 }
 
-func grant(t *tree, g cell.Grant) {
+func grant(t *tree, o object) {
 	switch {
-	case g.Writable && g.Dir:
-		t.add(proto.Step{Op: proto.OpOverlay, Path: g.Path, Writable: true}, g.Object, g.Layer)
-	case g.Dir && !ofTheSystem(g):
-		t.add(proto.Step{Op: proto.OpOverlay, Path: g.Path, ReadOnly: true}, g.Object)
+	case o.place:
+		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, Writable: o.open, Own: true}, o.Layer)
+	case o.from != "":
+		t.add(proto.Step{Op: proto.OpCover, Path: o.Path, Target: o.from, Writable: true, File: true})
+	case o.Writable && o.Dir:
+		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, Writable: true}, o.Object, o.Layer)
+	case o.Dir && !ofTheSystem(o.Grant):
+		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, ReadOnly: true}, o.Object)
 	default:
-		t.add(proto.Step{Op: proto.OpBind, Path: g.Path, ReadOnly: true, File: !g.Dir}, g.Object)
+		t.add(proto.Step{Op: proto.OpBind, Path: o.Path, ReadOnly: true, File: !o.Dir}, o.Object)
 	}
 }
 
@@ -183,63 +204,55 @@ func ofTheSystem(g cell.Grant) bool {
 
 // granted mounts the grants and what narrows them, each after all that is above
 // it: a narrower rule holds under a wider one, whichever of the two gives more.
-func granted(t *tree, grants []cell.Grant, narrows []cell.Narrow) {
-	below := func(i int, n cell.Narrow) bool { return n.Path >= grants[i].Path }
+func granted(t *tree, objects []object, narrows []cell.Narrow) {
+	for _, o := range objects {
+		if o.aside() {
+			grant(t, o)
+		}
+	}
+	objects = slices.DeleteFunc(slices.Clone(objects), object.aside)
+	// What is hidden may be the place of files that are not.
+	before := func(o object, n cell.Narrow) bool { return o.Path < n.Path || o.Path == n.Path && !o.place }
 	done := 0
 	for _, n := range slices.SortedStableFunc(slices.Values(narrows), func(a, b cell.Narrow) int { return strings.Compare(a.Path, b.Path) }) {
-		for done < len(grants) && below(done, n) {
-			grant(t, grants[done])
+		for done < len(objects) && before(objects[done], n) {
+			grant(t, objects[done])
 			done++
 		}
-		narrow(t, n, grants[done:])
+		narrow(t, n, objects[done:])
 	}
-	for _, g := range grants[done:] {
-		grant(t, g)
+	for _, o := range objects[done:] {
+		grant(t, o)
+	}
+	if slices.ContainsFunc(objects, func(o object) bool { return o.from != "" }) {
+		t.add(proto.Step{Op: proto.OpHide, Path: asideDir}) // each file is where it belongs, and there alone
 	}
 }
 
 // narrow enforces a rule below a grant by a mount. What is not there needs none.
 // A hidden directory under which something is granted is an empty one with that
 // mount point.
-func narrow(t *tree, n cell.Narrow, later []cell.Grant) {
+func narrow(t *tree, n cell.Narrow, later []object) {
 	switch n.Kind {
 	case cell.ReadOnly:
 		t.add(proto.Step{Op: proto.OpSelf, Path: n.Path, ReadOnly: true, Optional: true})
 	case cell.Hidden:
-		if !slices.ContainsFunc(later, func(g cell.Grant) bool { return strings.HasPrefix(g.Path, n.Path+"/") }) {
+		if !slices.ContainsFunc(later, func(o object) bool { return strings.HasPrefix(o.Path, n.Path+"/") }) {
 			t.add(proto.Step{Op: proto.OpHide, Path: n.Path})
 			return
 		}
 		t.add(proto.Step{Op: proto.OpTmpfs, Path: n.Path, Mode: 0o555, Size: hiddenSize})
-		for _, g := range later {
-			if !strings.HasPrefix(g.Path, n.Path+"/") || underAny(g.Path, later) {
+		for _, o := range later {
+			if !strings.HasPrefix(o.Path, n.Path+"/") || innermost(o.Path, later) != nil {
 				continue
 			}
-			if g.Dir {
-				t.add(proto.Step{Op: proto.OpDir, Path: g.Path, Mode: 0o555})
+			if o.Dir {
+				t.add(proto.Step{Op: proto.OpDir, Path: o.Path, Mode: 0o555})
 			} else {
-				t.add(proto.Step{Op: proto.OpFile, Path: g.Path, Mode: 0o444})
+				t.add(proto.Step{Op: proto.OpFile, Path: o.Path, Mode: 0o444})
 			}
 		}
 	case cell.MountPoint:
 		t.add(proto.Step{Op: proto.OpSelf, Path: n.Path, Optional: true})
 	}
-}
-
-func underAny(p string, grants []cell.Grant) bool {
-	for _, g := range grants {
-		if g.Dir && p != g.Path && strings.HasPrefix(p, g.Path+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-func sorted(set map[string]bool) []string {
-	list := make([]string, 0, len(set))
-	for p := range set {
-		list = append(list, p)
-	}
-	sort.Strings(list)
-	return list
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,13 +27,13 @@ import (
 // layerFiles are the descriptors of a cell's writable grants.
 type layerFiles struct {
 	grants []cell.LayerGrant
-	paths  []string // of the grants, on the host
+	paths  []string // of the grants, on the host; of single files their directory
 	rules  right.Paths
 }
 
 func (f *layerFiles) close() {
 	for _, g := range f.grants {
-		for _, file := range []*os.File{g.Base, g.Layer} {
+		for _, file := range slices.Concat([]*os.File{g.Base, g.Layer}, slices.Collect(maps.Values(g.Files))) {
 			if file != nil {
 				_ = file.Close()
 			}
@@ -79,19 +81,37 @@ func (c *Changes) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFi
 		if !g.Writable {
 			continue
 		}
-		if !host.Has(g.Path) {
+		if !host.Has(g.Path) && !g.File { // a file may be gone
 			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("no descriptor came for %s, which the cell may write", g.Path))
 		}
-		base := bases.Take(handover.RolePath, g.Path)
-		f.grants = append(f.grants, cell.LayerGrant{Base: base})
-		f.paths = append(f.paths, g.Path)
-		dir, err := os.Open(c.dir(r.ID, strconv.Itoa(g.Layer)))
-		if err != nil {
-			return nil, fmt.Errorf("open the layer of the cell: %w", err)
+		if g.Layer == len(f.grants) { // single files of one directory share a layer
+			if err := c.openLayer(f, r.ID, g); err != nil {
+				return nil, err
+			}
 		}
-		f.grants[len(f.grants)-1].Layer = dir
+		base := bases.Take(handover.RolePath, g.Path)
+		switch {
+		case !g.File:
+			f.grants[g.Layer].Base = base
+		case base != nil:
+			f.grants[g.Layer].Files[filepath.Base(g.Path)] = base
+		}
 	}
 	return f, nil
+}
+
+// openLayer adds the layer of a grant, whose number is the next.
+func (c *Changes) openLayer(f *layerFiles, id string, g cells.Grant) error {
+	dir, err := os.Open(c.dir(id, strconv.Itoa(g.Layer)))
+	if err != nil {
+		return fmt.Errorf("open the layer of the cell: %w", err)
+	}
+	layer, path := cell.LayerGrant{Layer: dir}, g.Path
+	if g.File {
+		layer.Files, path = map[string]*os.File{}, filepath.Dir(path)
+	}
+	f.grants, f.paths = append(f.grants, layer), append(f.paths, path)
+	return nil
 }
 
 // startLayer starts a process that serves layers, and gives the socket to it.

@@ -159,13 +159,13 @@ func (s *server) open(r *reader) error {
 		return err
 	}
 	g := &s.grants[index]
-	if side == snapshot.BaseSide && g.Base == nil && path == "." && g.BaseFile != nil {
+	if given := g.Files[path]; given != nil && side == snapshot.BaseSide {
 		// The one descriptor that there is of a granted file. Its offset is
 		// shared with the receiver, who reads from the start.
-		if _, err := g.BaseFile.Seek(0, io.SeekStart); err != nil {
+		if _, err := given.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		return s.send(message(kindFile).b, g.BaseFile)
+		return s.send(message(kindFile).b, given)
 	}
 	f, err := openRegular(g, side, path)
 	if err != nil {
@@ -181,14 +181,11 @@ func openRegular(g *Grant, side snapshot.Side, path string) (*os.File, error) {
 	root := g.Upper
 	switch {
 	case side == snapshot.BaseSide && g.Base == nil:
-		return nil, &Failure{Code: NotFound, Text: "the grant is a single file"}
+		return nil, &Failure{Code: NotFound, Text: "no such file is granted"}
 	case side == snapshot.BaseSide:
 		root = g.Base
 	case side != snapshot.LayerSide:
 		return nil, fmt.Errorf("open side %d", side)
-	}
-	if g.File != "" && path == "." {
-		path = g.File
 	}
 	parent, name, err := sys.OpenParentBeneath(root, path)
 	if err != nil {

@@ -144,7 +144,6 @@ type request struct {
 	Ops   []Op   // to perform through the overlay
 	Mount bool   // else only list Base
 	Serve bool   // serve the layer on the passed descriptor
-	File  string // a file grant: the name
 	Reply string // where the view goes
 }
 

@@ -60,19 +60,19 @@ func TestSeveralGrantsAreOneMerge(t *testing.T) {
 	defer file.Close()
 	client := localLayer(t,
 		layer.Grant{Grant: walk.Grant{Base: one, Upper: dir(t, map[string]string{"a": "2"})}},
-		layer.Grant{Grant: walk.Grant{BaseFile: file, File: "b", Upper: dir(t, map[string]string{"b": "2", "beside": "no"})}},
+		layer.Grant{Grant: walk.Grant{Files: map[string]*os.File{"b": file}, Upper: dir(t, map[string]string{"b": "2", "beside": "no"})}},
 		layer.Grant{Grant: walk.Grant{Base: three, Upper: dir(t, map[string]string{"d/e": "2"})}})
-	base, err := client.Open(context.Background(), snapshot.BaseSide, 1, ".")
+	base, err := client.Open(context.Background(), snapshot.BaseSide, 1, "b")
 	must(t, err)
 	if content, _ := io.ReadAll(base); string(content) != "1" {
 		t.Errorf("the base of a file grant reads %q", content)
 	}
 	base.Close()
 	req := Request{
-		Roots: []Root{{Path: one.Name(), Dir: one}, {Path: filepath.Join(two.Name(), "b"), Dir: two, File: "b"}, {Path: three.Name(), Dir: three}},
-		Layer: client, Judge: anything, StateDir: t.TempDir(),
+		Roots: []Root{{Path: one.Name(), Dir: one}, {Path: two.Name(), Dir: two}, {Path: three.Name(), Dir: three}},
+		Layer: client, Judge: func(grant int, path string) bool { return grant != 1 || path == "b" }, StateDir: t.TempDir(),
 	}
-	d, err := snapshot.Diff(context.Background(), client, []string{one.Name(), req.Roots[1].Path, three.Name()}, anything)
+	d, err := snapshot.Diff(context.Background(), client, []string{one.Name(), two.Name(), three.Name()}, req.Judge)
 	must(t, err)
 	req.Hash = d.Hash
 	renames := 0
@@ -96,7 +96,7 @@ func TestSeveralGrantsAreOneMerge(t *testing.T) {
 	reads(t, filepath.Join(two.Name(), "b"), "2")
 	reads(t, filepath.Join(two.Name(), "beside"), "kept")
 	reads(t, filepath.Join(three.Name(), "d/e"), "2")
-	if len(result.LeftOut) != 1 || !strings.Contains(result.LeftOut[0].Reason, "outside the granted file") {
+	if len(result.LeftOut) != 1 || !strings.Contains(result.LeftOut[0].Reason, "does not make this path writable") {
 		t.Errorf("left out %v", result.LeftOut)
 	}
 	for since, want := range map[time.Time]bool{begin: true, time.Now(): false} {

@@ -16,9 +16,8 @@ import (
 // Root is one granted root, opened by the caller with its own rights. The file
 // stays the caller's.
 type Root struct {
-	Path string   // on the host, as it is shown and hashed: the grant's own
-	Dir  *os.File // the directory; for a file grant the one that holds it
-	File string   // the name in Dir of a grant that is a single file, or ""
+	Path string   // on the host, as it is shown and hashed
+	Dir  *os.File // the directory; of granted files the one that holds them
 }
 
 // Layer is what a merge needs of a layer process: the difference once more,
@@ -84,9 +83,8 @@ func Apply(ctx context.Context, req Request) (Result, error) {
 		return Result{}, fmt.Errorf("an earlier merge is not finished: %w", err)
 	}
 	grants := make([]string, len(req.Roots))
-	names := make([]string, len(req.Roots))
 	for i, r := range req.Roots {
-		grants[i], names[i] = r.Path, r.File
+		grants[i] = r.Path
 	}
 	d, err := snapshot.Diff(ctx, req.Layer, grants, req.Judge)
 	if err != nil {
@@ -102,7 +100,7 @@ func Apply(ctx context.Context, req Request) (Result, error) {
 	if name := unmatched(d, req.WithActive); name != "" {
 		return Result{}, fmt.Errorf("--with-active names %q, which the difference does not have", name)
 	}
-	p := makePlan(d, names, req.WithActive)
+	p := makePlan(d, req.WithActive)
 	result := p.result()
 	if req.Planned != nil {
 		if err := req.Planned(result); err != nil {
@@ -116,12 +114,8 @@ func Apply(ctx context.Context, req Request) (Result, error) {
 		dir: filepath.Join(mergesDir(req.StateDir), d.Hash), hash: d.Hash,
 		units: p.units, dirs: p.dirs, step: req.Step,
 	}
-	for i, r := range req.Roots {
-		path := r.Path
-		if names[i] != "" {
-			path = filepath.Dir(path)
-		}
-		t.roots = append(t.roots, &root{dir: r.Dir, path: path})
+	for _, r := range req.Roots {
+		t.roots = append(t.roots, &root{dir: r.Dir, path: r.Path})
 	}
 	t.content = func(ctx context.Context, u, n int) (*os.File, error) {
 		return req.Layer.Open(ctx, snapshot.LayerSide, t.units[u].Root, t.units[u].After[n].Entry)

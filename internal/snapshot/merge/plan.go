@@ -43,10 +43,9 @@ type touched struct {
 	Meta          bool           // it has an entry; else After is Before
 }
 
-// plan turns a difference into units. names are those of file grants, by root.
+// plan turns a difference into units.
 type plan struct {
 	d       *snapshot.Difference
-	names   []string
 	reasons []string // by entry, "" for what is applied
 	index   []map[string]int
 	units   []unit
@@ -54,8 +53,8 @@ type plan struct {
 	left    []LeftOut
 }
 
-func makePlan(d *snapshot.Difference, names, withActive []string) *plan {
-	p := &plan{d: d, names: names, reasons: make([]string, len(d.Entries)), index: make([]map[string]int, len(d.Grants))}
+func makePlan(d *snapshot.Difference, withActive []string) *plan {
+	p := &plan{d: d, reasons: make([]string, len(d.Entries)), index: make([]map[string]int, len(d.Grants))}
 	for i := range p.index {
 		p.index[i] = map[string]int{}
 	}
@@ -206,12 +205,8 @@ func (p *plan) add(e *snapshot.Entry, tops map[string]int) {
 		return at < 0
 	})
 	if at < 0 {
-		where := e.Path
-		if where == "." {
-			where = p.names[e.Grant]
-		}
 		at = len(p.units)
-		p.units = append(p.units, unit{Root: e.Grant, Path: where})
+		p.units = append(p.units, unit{Root: e.Grant, Path: e.Path})
 		tops[e.Path] = at
 	}
 	u := &p.units[at]

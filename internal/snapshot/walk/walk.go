@@ -36,14 +36,12 @@ const (
 
 // Grant is one writable grant of a cell. The files stay the caller's.
 type Grant struct {
-	Base  *os.File // the host directory; with File set, the directory that holds it
+	Base  *os.File // the host directory; nil where Files is set
 	Upper *os.File // the overlay's upper directory
-	// File is the name of a grant that is a single file, in Base and Upper
-	// alike; empty for a directory.
-	File string
-	// BaseFile, where File is set and Base is nil, is the file itself, opened
-	// for reading only: it is handed to whoever may open contents.
-	BaseFile *os.File
+	// Files are single granted files of one directory by their names, opened for
+	// reading: they are all that there is of the base. One that the host no
+	// longer has is absent. Not nil, it makes the upper directory theirs.
+	Files map[string]*os.File
 	// CompareRoot: whoever made the upper directory gave it the base's mode
 	// and user attributes, so that a difference there is the cell's doing.
 	// Else the root is never an entry.
@@ -54,9 +52,6 @@ type Grant struct {
 // is called while long contents are hashed; an error of either stops the walk.
 func Layer(ctx context.Context, index int, g Grant, yield func(snapshot.Entry) error, progress func(int64) error) error {
 	w := &walker{ctx: ctx, index: index, g: g, yield: yield, read: tree.Reader{Progress: progress}}
-	if g.File != "" {
-		return w.fileGrant()
-	}
 	if g.CompareRoot {
 		base, _, err := w.read.At(ctx, g.Base, ".")
 		if err != nil {
@@ -95,7 +90,7 @@ type walker struct {
 // run reads directories from a stack, each reopened by its path from the root:
 // the depth of a hostile tree then costs no descriptors.
 func (w *walker) run(path string) error {
-	w.todo = []task{{path: path, base: true, upper: true}}
+	w.todo = []task{{path: path, base: w.g.Files == nil, upper: true}}
 	for len(w.todo) > 0 {
 		t := w.todo[len(w.todo)-1]
 		w.todo = w.todo[:len(w.todo)-1]
@@ -200,9 +195,12 @@ func (w *walker) name(t task, name string, base, upper *os.File, opaque opacity)
 	}
 	var before snapshot.State
 	if base != nil {
-		if before, _, err = w.read.At(w.ctx, base, name); err != nil {
-			return err
-		}
+		before, _, err = w.read.At(w.ctx, base, name)
+	} else if f := w.g.Files[name]; f != nil && t.path == "." {
+		before, err = w.file(f)
+	}
+	if err != nil {
+		return err
 	}
 	whiteout, err := isWhiteout(upper, name, &st, opaque)
 	if err != nil {
@@ -335,70 +333,27 @@ func (w *walker) compare(path string, base, layer snapshot.State, group uint64) 
 	return w.yield(e)
 }
 
-// fileGrant compares the one file of a grant. Anything else in its upper
-// directory is listed and refused: the grant was for the file alone.
-func (w *walker) fileGrant() error {
-	// Opened anew: a descriptor that was listed once stands at its end.
-	upper, err := sys.OpenDirBeneath(w.g.Upper, ".")
-	if err != nil {
-		return err
-	}
-	defer upper.Close()
-	names, err := tree.Names(upper)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		st, err := sys.StatAt(w.g.Upper, name)
-		if err != nil {
-			return err
-		}
-		after, _, err := w.read.At(w.ctx, w.g.Upper, name)
-		if err != nil {
-			return err
-		}
-		whiteout, err := isWhiteout(w.g.Upper, name, &st, merges)
-		if err != nil {
-			return err
-		}
-		if whiteout {
-			after = snapshot.State{}
-		}
-		if name != w.g.File {
-			if !whiteout {
-				err = w.yield(snapshot.Entry{Grant: w.index, Path: name, Layer: after, Refused: "outside the granted file"})
-			}
-		} else {
-			var before snapshot.State
-			if before, err = w.baseFile(); err == nil {
-				err = w.compare(".", before, after, 0)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *walker) baseFile() (snapshot.State, error) {
-	if w.g.Base != nil {
-		s, _, err := w.read.At(w.ctx, w.g.Base, w.g.File)
-		return s, err
-	}
-	st, err := sys.StatFile(w.g.BaseFile)
+// file reads a granted file. Its owner is the agent, as the owner of a granted
+// directory is, whatever number the host has for it.
+func (w *walker) file(f *os.File) (snapshot.State, error) {
+	st, err := sys.StatFile(f)
 	if err != nil {
 		return snapshot.State{}, err
 	}
 	if tree.TypeOf(&st) != snapshot.File {
 		return snapshot.State{}, errors.New("the granted file is no regular file")
 	}
+	own, err := sys.StatFile(w.g.Upper)
+	if err != nil {
+		return snapshot.State{}, err
+	}
+	st.Uid, st.Gid = own.Uid, own.Gid
 	s := tree.Stat(&st)
-	if _, err := w.g.BaseFile.Seek(0, 0); err != nil {
+	if _, err := f.Seek(0, 0); err != nil { // it is read again and again
 		if errors.Is(err, syscall.EBADF) {
 			return snapshot.State{}, errors.New("the granted file was opened for its path only")
 		}
 		return snapshot.State{}, err
 	}
-	return s, w.read.File(w.ctx, w.g.BaseFile, &st, &s)
+	return s, w.read.File(w.ctx, f, &st, &s)
 }

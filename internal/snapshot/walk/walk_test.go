@@ -154,14 +154,29 @@ func TestFileGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	want := map[string]string{".": "changed", "stray": "added refused"}
+	want := map[string]string{"f": "changed", "stray": "added"}
 	if err := os.WriteFile(filepath.Join(upper.Name(), "f"), []byte("changed"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range []Grant{{Base: base, File: "f", Upper: upper}, {BaseFile: file, File: "f", Upper: upper}} {
+	g := Grant{Files: map[string]*os.File{"f": file}, Upper: upper}
+	for range 2 { // the descriptor stands at its end after the first
 		if got, err := entries(t, g); err != nil || !maps.Equal(got, want) {
 			t.Errorf("got %v, %v, want %v", got, err, want)
 		}
+	}
+	// The host has removed it meanwhile; the cell has made a directory of it.
+	g = Grant{Files: map[string]*os.File{}, Upper: build(t, "f/", "f/f")}
+	if got, err := entries(t, g); err != nil || !maps.Equal(got, map[string]string{"f": "added", "f/f": "added"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	g = Grant{Files: map[string]*os.File{"f": file}, Upper: build(t, "f/", "f/f")}
+	if got, err := entries(t, g); err != nil || !maps.Equal(got, map[string]string{"f": "type", "f/f": "added"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	// A file that the cell has not touched is not in its layer, and no entry.
+	g = Grant{Files: map[string]*os.File{"f": file}, Upper: build(t)}
+	if got, err := entries(t, g); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v", got, err)
 	}
 }
 

@@ -30,6 +30,11 @@ func (r *Request) Check(descriptors int) error {
 			want = 3
 		}
 	case r.Layer != nil:
+		for _, g := range r.Layer.Grants {
+			if len(g.Files) > 0 && !g.Own || g.Own && g.Plain {
+				return errors.New("a grant of a layer is of two kinds")
+			}
+		}
 		want = r.Layer.Descriptors()
 	case r.Close != nil:
 		if err := checkID(r.Close.Cell); err != nil {
@@ -102,8 +107,11 @@ func (s *Step) check(have int) (int, error) {
 		need = s.FD + 1
 	case OpOverlay:
 		need = s.FD + 2
-		if s.ReadOnly {
+		if s.ReadOnly || s.Own {
 			need--
+		}
+		if s.ReadOnly && s.Own {
+			return 0, errors.New("a base of its own that nobody may write")
 		}
 	case OpSymlink:
 		if s.Target == "" {
@@ -116,6 +124,12 @@ func (s *Step) check(have int) (int, error) {
 	case OpDir, OpFile, OpTmpfs, OpHide, OpSelf, OpDevPTS:
 	default:
 		return 0, errors.New("unknown operation")
+	}
+	if s.Own && need == 0 {
+		if (s.Op != OpDir && s.Op != OpFile && s.Op != OpSymlink) || !strings.HasPrefix(s.Path, "/lower/") {
+			return 0, errors.New("it makes nothing in the base of a layer")
+		}
+		need = s.FD + 1
 	}
 	if s.FD < 0 || need > have {
 		return 0, fmt.Errorf("descriptor %d did not come", s.FD)

@@ -111,6 +111,10 @@ type Step struct {
 	Device string `json:"device,omitempty"`
 	// Private says that FD lies in the daemon's own layer, not in a grant of the caller.
 	Private bool `json:"private,omitempty"`
+	// Own says that FD is a layer with a base of its own, its directory lower: what
+	// a dir, file or symlink makes stands there, Path being /lower/..., and an overlay
+	// is over it.
+	Own bool `json:"own,omitempty"`
 }
 
 // Box asks for a boundary process. Its descriptors: the connection to skepd,
@@ -120,8 +124,8 @@ type Box struct {
 }
 
 // Layer asks for a process that walks and removes layers (S12a). Its
-// descriptors: the connection to it, then per grant its base, unless it is Plain,
-// and its layer directory.
+// descriptors: the connection to it, then per grant its base, unless it is Plain
+// or of files, its files, each opened for reading, and its layer directory.
 type Layer struct {
 	Walk   bool         `json:"walk,omitempty"`
 	Open   bool         `json:"open,omitempty"`
@@ -131,16 +135,17 @@ type Layer struct {
 
 // LayerGrant says what stands at its descriptors.
 type LayerGrant struct {
-	File  string `json:"file,omitempty"`  // the one name of a grant that is a file
-	Plain bool   `json:"plain,omitempty"` // no base: a directory to be emptied
+	Plain bool     `json:"plain,omitempty"` // no base: a directory to be emptied
+	Own   bool     `json:"own,omitempty"`   // no base: single files of one directory
+	Files []string `json:"files,omitempty"` // with Own, the names of those that the host has
 }
 
 // Descriptors is how many belong to the request.
 func (l *Layer) Descriptors() int {
 	n := 1
 	for _, g := range l.Grants {
-		n += 2
-		if g.Plain {
+		n += 2 + len(g.Files)
+		if g.Plain || g.Own {
 			n--
 		}
 	}

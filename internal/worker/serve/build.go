@@ -126,6 +126,8 @@ func (w *Worker) detach(b *proto.Build, files []*os.File) (trees []*os.File, err
 	kinds := make([]mapKind, len(files))
 	for _, s := range b.Steps {
 		switch {
+		case s.Own:
+			kinds[s.FD] = mapDaemon
 		case s.Op == proto.OpOverlay && !s.ReadOnly:
 			kinds[s.FD], kinds[s.FD+1] = mapOwner, mapDaemon
 		case s.Op == proto.OpBind && s.Private:

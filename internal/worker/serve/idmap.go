@@ -13,6 +13,7 @@ const (
 	mapNone   mapKind = iota
 	mapOwner          // the owner of the granted directory becomes the agent
 	mapDaemon         // the daemon's user becomes the agent
+	asItIs            // no mount: what was opened is read
 )
 
 // idmaps makes user namespaces that only carry an id map for a mount, one per

@@ -9,7 +9,6 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 
 	"skep.dev/skep/internal/snapshot/layer"
-	"skep.dev/skep/internal/snapshot/walk"
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/proto"
 )
@@ -34,7 +33,19 @@ func Layer(conn *os.File, args []string) error {
 	for _, g := range request.Grants {
 		var l layer.Grant
 		var err error
-		if !g.Plain {
+		if g.Own {
+			l.Files = map[string]*os.File{}
+		}
+		for _, name := range g.Files {
+			if l.Files[name], err = take("file"); err != nil {
+				return err
+			}
+			// It was opened by whoever granted it, and our ids open nothing more of it.
+			if can, err := sys.CanRead(l.Files[name]); err != nil || !can {
+				return errors.Join(fmt.Errorf("the granted file %q was not opened for reading", name), err)
+			}
+		}
+		if !g.Plain && !g.Own {
 			if l.Base, err = take("base"); err != nil {
 				return err
 			}
@@ -46,15 +57,16 @@ func Layer(conn *os.File, args []string) error {
 		if l.Dir, err = sys.OpenChild(l.Dir, ".", sys.ReadOnly|sys.Directory); err != nil {
 			return fmt.Errorf("open the layer: %w", err)
 		}
-		if !g.Plain {
+		if l.Base != nil {
 			if l.Base, err = sys.OpenChild(l.Base, ".", sys.ReadOnly|sys.Directory); err != nil {
 				return fmt.Errorf("open the base: %w", err)
 			}
+		}
+		if !g.Plain {
 			if l.Upper, err = sys.OpenChild(l.Dir, "upper", sys.ReadOnly|sys.Directory); err != nil {
 				return fmt.Errorf("open the layer: %w", err)
 			}
 		}
-		l.Grant = walk.Grant{Base: l.Base, Upper: l.Upper, File: g.File}
 		grants = append(grants, l)
 	}
 	if err := onlyBeneath(grants); err != nil {

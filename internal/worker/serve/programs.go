@@ -59,12 +59,23 @@ func (w *Worker) startLayer(l *proto.Layer, files []*os.File) (proto.Reply, *os.
 func (w *Worker) layerTrees(l *proto.Layer, files []*os.File) (trees []*os.File, err error) {
 	var kinds []mapKind
 	for _, g := range l.Grants {
-		if !g.Plain {
+		for range g.Files {
+			kinds = append(kinds, asItIs)
+		}
+		if !g.Plain && !g.Own {
 			kinds = append(kinds, mapOwner)
 		}
 		kinds = append(kinds, mapDaemon)
 	}
 	for i, f := range files {
+		if kinds[i] == asItIs {
+			own, err := sys.Duplicate(f)
+			if err != nil {
+				return trees, err
+			}
+			trees = append(trees, own)
+			continue
+		}
 		tree, err := sys.DetachedMount(f)
 		if err != nil {
 			return trees, err

@@ -16,6 +16,7 @@ const (
 	recFile
 	recWritable
 	recDevices
+	recOwn
 )
 
 func opNumbers() map[proto.Op]uint32 {
@@ -106,6 +107,7 @@ func flags(s *proto.Step, detached bool) uint32 {
 		{s.File, recFile},
 		{s.Writable, recWritable},
 		{s.Device != "" || s.Op == proto.OpDevPTS, recDevices},
+		{s.Own, recOwn},
 	} {
 		if b.is {
 			f |= b.bit

@@ -22,7 +22,6 @@ import (
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/snapshot/layer"
-	"skep.dev/skep/internal/snapshot/walk"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -301,15 +300,24 @@ func (p *Driver) Layer(_ context.Context, conn *os.File, powers cell.LayerPowers
 		if s.Dir, err = sys.Duplicate(g.Layer); err != nil {
 			return nil, err
 		}
+		if g.Files != nil {
+			s.Files = map[string]*os.File{}
+		}
+		for name, f := range g.Files {
+			if s.Files[name], err = sys.Duplicate(f); err != nil {
+				return nil, err
+			}
+		}
 		if g.Base != nil {
 			if s.Base, err = sys.OpenDirBeneath(g.Base, "."); err != nil {
 				return nil, err
 			}
+		}
+		if g.Base != nil || g.Files != nil {
 			if s.Upper, err = sys.OpenDirBeneath(g.Layer, "upper"); err != nil {
 				return nil, err
 			}
 		}
-		s.Grant = walk.Grant{Base: s.Base, Upper: s.Upper, File: g.File}
 		served = append(served, s)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
