@@ -25,8 +25,10 @@ type Gate struct {
 	Recorder Recorder
 	Refusals *Refusals
 	Internet Dest
-	Model    Dest // nil where the cell has no model right
-	Flows    int  // how many may be open at once (B150)
+	Model    Dest          // nil where the cell has no model right
+	Flows    int           // how many may be open at once (B150)
+	Bytes    *Bytes        // what they may carry; nil without a bound
+	Idle     time.Duration // how long nothing may move in one; 0: IdleTCP
 	Now      func() time.Time
 
 	policy atomic.Pointer[policy.Policy]
@@ -61,7 +63,9 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
 
 	q = g.identify(q)
 	v, p := g.decide(q)
-	if v.Allowed() && !g.enter() {
+	if v.Allowed() && g.Bytes.Exhausted() {
+		v = flow.Verdict{Reason: flow.BudgetExhausted, Rule: v.Rule, Line: v.Line}
+	} else if v.Allowed() && !g.enter() {
 		v = flow.Verdict{Reason: flow.Busy, Rule: v.Rule, Line: v.Line}
 	} else if v.Allowed() {
 		defer g.leave()
@@ -78,7 +82,7 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
 		g.refuse(ctx, r)
 		return
 	}
-	up, err := g.dest(q).Open(ctx, Permit{request: q, policy: p.value})
+	up, err := g.dest(q).Open(ctx, Permit{request: q, policy: p.value, bytes: g.Bytes, idle: g.Idle})
 	if err != nil {
 		// The reason first: the reset may be what ends the agent, and with it the cell.
 		r = failed(ctx, r, err)

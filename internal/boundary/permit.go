@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"net/netip"
+	"time"
 
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
@@ -12,6 +13,8 @@ import (
 type Permit struct {
 	request flow.Request
 	policy  *policy.Policy
+	bytes   *Bytes
+	idle    time.Duration
 }
 
 // Valid reports whether the gate made this permit. A destination opens nothing
@@ -21,6 +24,17 @@ func (p Permit) Valid() bool { return p.policy != nil }
 // Request is what was permitted. The destination to open is in it and nowhere
 // else, so that a permit cannot be used for another.
 func (p Permit) Request() flow.Request { return p.request }
+
+// Bytes is what the flow may carry, nil without a bound.
+func (p Permit) Bytes() *Bytes { return p.bytes }
+
+// Idle is how long nothing may move in the flow before it is closed (B150).
+func (p Permit) Idle() time.Duration {
+	if p.idle <= 0 {
+		return IdleTCP
+	}
+	return min(p.idle, IdleTCP)
+}
 
 // Keeps reports whether a resolved address of the permitted name may be dialed
 // (B102), or whether addr is the permitted literal itself.

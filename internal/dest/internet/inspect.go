@@ -51,8 +51,7 @@ func (r *relay) checkFirst() (flow.Reason, error) {
 		r.answer(answer)
 		return v.Refusal(), errRefused
 	}
-	n, err := r.up.Write(first.Bytes())
-	r.meter.Up.Add(uint64(n))
+	err = r.send(r.up, first.Bytes(), &r.meter.Up)
 	r.meter.Touch()
 	return flow.None, err
 }
@@ -161,14 +160,12 @@ func (r *relay) await(in *bufio.Reader) error {
 }
 
 func (r *relay) forward(in *bufio.Reader, h route.Head) error {
-	n, err := r.up.Write(h.Raw)
-	r.meter.Up.Add(uint64(n))
-	if err != nil {
+	if err := r.send(r.up, h.Raw, &r.meter.Up); err != nil {
 		return err
 	}
 	r.meter.Touch()
 	_ = r.agent.SetReadDeadline(time.Now().Add(r.idle))
-	_, err = route.CopyBody(counted{r}, in, h)
+	_, err := route.CopyBody(counted{r}, in, h)
 	var fault *route.HeadError
 	if errors.As(err, &fault) {
 		return fmt.Errorf("body of a request: %w", err)
@@ -187,9 +184,7 @@ func (r *relay) upgraded() ([]byte, bool, error) {
 			return nil, false, fmt.Errorf("read the answer to an upgrade: %w", err)
 		}
 		passed += len(head)
-		n, err := r.agent.Write(head)
-		r.meter.Down.Add(uint64(n))
-		if err != nil {
+		if err := r.send(r.agent, head, &r.meter.Down); err != nil {
 			return nil, false, err
 		}
 		r.meter.Touch()
@@ -236,9 +231,7 @@ func statusCode(line string) int {
 // opaque relays after an upgrade: first what was read ahead, then the rest.
 func (r *relay) opaque(in *bufio.Reader) error {
 	ahead, _ := in.Peek(in.Buffered())
-	n, err := r.up.Write(ahead)
-	r.meter.Up.Add(uint64(n))
-	if err != nil {
+	if err := r.send(r.up, ahead, &r.meter.Up); err != nil {
 		return err
 	}
 	return r.pumpUp()
@@ -291,9 +284,10 @@ func (r *relay) linger(text string) {
 type counted struct{ r *relay }
 
 func (c counted) Write(b []byte) (int, error) {
-	n, err := c.r.up.Write(b)
-	c.r.meter.Up.Add(uint64(n))
+	if err := c.r.send(c.r.up, b, &c.r.meter.Up); err != nil {
+		return 0, err
+	}
 	c.r.meter.Touch()
 	_ = c.r.agent.SetReadDeadline(time.Now().Add(c.r.idle))
-	return n, err
+	return len(b), nil
 }

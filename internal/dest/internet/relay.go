@@ -20,7 +20,6 @@ type upstream struct {
 	loop    *splicer.Loop
 	permit  boundary.Permit
 	dropped int
-	idle    time.Duration // 0: the limit of B150
 }
 
 // Address is what was dialed.
@@ -42,6 +41,7 @@ type relay struct {
 	flow      *splicer.Flow
 	meter     splicer.Meter
 	permit    boundary.Permit
+	bytes     *boundary.Bytes
 	idle      time.Duration
 	ctx       context.Context
 
@@ -66,17 +66,14 @@ func (u *upstream) Carry(ctx context.Context, agent net.Conn) boundary.End {
 		boundary.Reset(u.conn)
 		return boundary.End{Reason: flow.DialFailed}
 	}
-	r := &relay{agent: c, up: u.conn, permit: u.permit, idle: u.idle, ctx: ctx}
-	if r.idle == 0 {
-		r.idle = boundary.IdleTCP
-	}
+	r := &relay{agent: c, up: u.conn, permit: u.permit, bytes: u.permit.Bytes(), idle: u.permit.Idle(), ctx: ctx}
 	var err error
-	if r.flow, err = u.loop.New(r.agent, r.up, &r.meter, r.idle); err != nil {
+	if r.flow, err = u.loop.New(r.agent, r.up, &r.meter, r.bytes, r.idle); err != nil {
 		boundary.Reset(r.agent)
 		boundary.Reset(r.up)
 		return boundary.End{Reason: flow.Busy}
 	}
-	stop := context.AfterFunc(ctx, r.reset)
+	stop := context.AfterFunc(ctx, func() { r.reset(net.ErrClosed) })
 	defer stop()
 	why := r.run()
 	r.flow.Stop()
@@ -103,7 +100,7 @@ func (r *relay) run() flow.Reason {
 		err = r.pumpUp()
 	}
 	if err != nil && why == flow.None {
-		r.reset()
+		r.reset(err)
 	}
 	var down error
 	if r.down {
@@ -117,7 +114,7 @@ func (r *relay) run() flow.Reason {
 	case errors.Is(err, errIdle) || errors.Is(down, errIdle):
 		return flow.IdleTimeout
 	}
-	return flow.None
+	return boundary.EndedBy(errors.Join(err, down))
 }
 
 // startDown relays from the server to the agent beside the caller, first what was
@@ -134,10 +131,8 @@ func (r *relay) startDown(ahead []byte) {
 	r.ahead = make(chan struct{})
 	go func() {
 		defer close(r.ahead)
-		n, err := r.agent.Write(ahead)
-		r.meter.Down.Add(uint64(n))
-		if err != nil {
-			r.reset()
+		if err := r.send(r.agent, ahead, &r.meter.Down); err != nil {
+			r.reset(err)
 		}
 		r.flow.BeginDown()
 	}()
@@ -147,7 +142,7 @@ func (r *relay) startDown(ahead []byte) {
 // here.
 func (r *relay) watchDown() {
 	if err := r.flow.Down(); err != nil && !errors.Is(err, splicer.ErrStopped) && !r.answering.Load() {
-		r.reset()
+		r.reset(err)
 	}
 }
 
@@ -167,9 +162,27 @@ func (r *relay) pumpUp() error {
 // isIdle is for the parts of a flow that are moved here.
 func (r *relay) isIdle() bool { return r.meter.Quiet() >= r.idle }
 
+// send writes all of b, as the budget has room for it.
+func (r *relay) send(to *net.TCPConn, b []byte, count *atomic.Uint64) error {
+	for len(b) > 0 {
+		room, err := r.bytes.Charge(r.ctx, len(b))
+		if err != nil {
+			return err
+		}
+		n, err := to.Write(b[:room])
+		r.bytes.Settle(0, n-room)
+		count.Add(uint64(n))
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
 // reset ends both connections at once, so that each peer sees a reset.
-func (r *relay) reset() {
+func (r *relay) reset(why error) {
 	boundary.Reset(r.agent)
 	boundary.Reset(r.up)
-	r.flow.Reset()
+	r.flow.Reset(why)
 }

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
 )
@@ -252,24 +251,13 @@ func TestIdleFlowIsClosed(t *testing.T) {
 		rule := local(t, "ok.test", port)
 		rule.HTTP = http
 		l := newLab(t, rule)
-		l.gate.Internet = impatient{l.dest}
+		l.gate.Idle = 100 * time.Millisecond
 		c := l.connect("ok.test", port)
 		io.ReadAll(c)
 		if r := l.last(); r.Verdict.Reason != flow.IdleTimeout {
 			t.Errorf("%+v", r)
 		}
 	}
-}
-
-// impatient is the destination with a short idle bound.
-type impatient struct{ d *Dest }
-
-func (i impatient) Open(ctx context.Context, p boundary.Permit) (boundary.Upstream, error) {
-	up, err := i.d.Open(ctx, p)
-	if u, ok := up.(*upstream); ok {
-		u.idle = 100 * time.Millisecond
-	}
-	return up, err
 }
 
 func TestEndOfCellEndsFlows(t *testing.T) {

@@ -8,7 +8,7 @@
 //   - Identity towards the gateway is the gate's: every X-Skep-* field of the
 //     agent is removed, then two are set (B75). Authorization is left alone.
 //   - Streams are flushed at once, bodies are not buffered, and no total timeout
-//     applies (B76).
+//     applies (B76): a connection is idle when nothing moves either way.
 package model
 
 import (
@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +53,7 @@ func (d Dest) Open(_ context.Context, p boundary.Permit) (boundary.Upstream, err
 	if q := p.Request(); !p.Valid() || q.Name != name.Model || q.Port != 80 || d.Gateway == nil {
 		return nil, &boundary.Failure{Reason: flow.PolicyUnavailable, Err: errNoPermit}
 	}
-	return &session{gateway: d.Gateway, request: p.Request()}, nil
+	return &session{gateway: d.Gateway, request: p.Request(), bytes: p.Bytes(), idle: p.Idle()}, nil
 }
 
 // methods is the table of B71, as far as the gateway serves it now.
@@ -70,12 +71,19 @@ func methods(path string) []string {
 type session struct {
 	gateway *h2.Conn
 	request flow.Request
+	bytes   *boundary.Bytes
+	idle    time.Duration
+	ctx     context.Context
 	agent   net.Conn
 	in      *bufio.Reader
 
-	inBody   atomic.Bool // each piece moves the agent's deadline on: slow is not idle
 	up, down atomic.Uint64
-	why      flow.Reason // of the refusal that ended it
+	moved    atomic.Int64 // when a byte last moved, Unix nanoseconds
+	why      flow.Reason  // of the refusal that ended it
+
+	mu      sync.Mutex
+	patient bool        // a read may take as long as something moves: slow is not idle
+	ended   flow.Reason // what ended it from outside
 }
 
 // Address is invalid: nothing was dialed.
@@ -86,24 +94,23 @@ func (s *session) Dropped() int { return 0 }
 
 // Carry serves HTTP/1.x until the agent or ctx ends the connection.
 func (s *session) Carry(ctx context.Context, agent net.Conn) boundary.End {
-	s.agent = agent
+	s.ctx, s.agent = ctx, agent
 	s.in = bufio.NewReaderSize(fromAgent{s}, 16<<10)
 	stop := context.AfterFunc(ctx, func() { _ = agent.Close() })
 	defer stop()
 	for s.next(ctx) == nil {
 	}
 	_ = agent.Close()
-	return boundary.End{Up: s.up.Load(), Down: s.down.Load(), Reason: s.why, Inner: flow.Inner{Protocol: flow.HTTP}}
+	return boundary.End{Up: s.up.Load(), Down: s.down.Load(), Reason: s.reason(), Inner: flow.Inner{Protocol: flow.HTTP}}
 }
 
 // next serves one request. An error means that there is no other.
 func (s *session) next(ctx context.Context) error {
-	s.inBody.Store(false)
-	_ = s.agent.SetReadDeadline(time.Now().Add(boundary.IdleTCP))
+	s.patiently()
 	if _, err := s.in.Peek(1); err != nil {
 		return err
 	}
-	_ = s.agent.SetReadDeadline(time.Now().Add(boundary.FirstBytesTime))
+	s.within(boundary.FirstBytesTime)
 	h, err := route.ReadHead(s.in, 80, false)
 	var fault *route.HeadError
 	switch {
@@ -116,8 +123,7 @@ func (s *session) next(ctx context.Context) error {
 	if why := judge(h, r); why != flow.None {
 		return s.refuse(why)
 	}
-	s.inBody.Store(true)
-	_ = s.agent.SetReadDeadline(time.Now().Add(boundary.IdleTCP))
+	s.patiently()
 	return s.pass(ctx, h, r)
 }
 
@@ -210,7 +216,7 @@ func (s *session) watch(sent <-chan struct{}, cancel func()) func() bool {
 	}()
 	return func() bool {
 		close(stop)
-		_ = s.agent.SetReadDeadline(time.Now())
+		s.within(0)
 		return <-gone
 	}
 }
@@ -242,8 +248,8 @@ func refusal(why flow.Reason) string {
 // connection.
 func (s *session) refuse(why flow.Reason) error {
 	s.why = why
-	s.inBody.Store(false)
-	_ = s.agent.SetDeadline(time.Now().Add(lingerTime))
+	s.within(lingerTime)
+	_ = s.agent.SetWriteDeadline(time.Now().Add(lingerTime))
 	if _, err := io.WriteString(toAgent{s}, refusal(why)); err != nil {
 		return err
 	}
@@ -253,30 +259,9 @@ func (s *session) refuse(why flow.Reason) error {
 // linger reads on for a moment: closing with unread bytes would reset the
 // connection and take the answer with it.
 func (s *session) linger() error {
-	s.inBody.Store(false)
-	_ = s.agent.SetReadDeadline(time.Now().Add(lingerTime))
+	s.within(lingerTime)
 	if c, ok := s.agent.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
 		_, _ = io.CopyN(io.Discard, fromAgent{s}, lingerBytes)
 	}
 	return errLast
-}
-
-// fromAgent and toAgent count what crosses.
-type fromAgent struct{ s *session }
-
-func (a fromAgent) Read(b []byte) (int, error) {
-	n, err := a.s.agent.Read(b)
-	a.s.up.Add(uint64(n))
-	if a.s.inBody.Load() && n > 0 {
-		_ = a.s.agent.SetReadDeadline(time.Now().Add(boundary.IdleTCP))
-	}
-	return n, err
-}
-
-type toAgent struct{ s *session }
-
-func (a toAgent) Write(b []byte) (int, error) {
-	n, err := a.s.agent.Write(b)
-	a.s.down.Add(uint64(n))
-	return n, err
 }

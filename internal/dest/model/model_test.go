@@ -26,6 +26,9 @@ type lab struct {
 	seen    []*http.Request
 	bodies  []string
 	answer  http.HandlerFunc
+	bytes   *boundary.Bytes
+	idle    time.Duration
+	cell    context.Context // its life; nil lasts
 }
 
 func (l *lab) Record(_ context.Context, r boundary.Record) error {
@@ -89,15 +92,22 @@ func (l *lab) connect(t *testing.T) (agent net.Conn, wait func() boundary.Record
 
 func (l *lab) through(t *testing.T, gateway *h2.Conn) (agent net.Conn, wait func() boundary.Record) {
 	t.Helper()
-	g := &boundary.Gate{Identity: boundary.Identity{Cell: "c", Agent: "a.example"}, Recorder: l, Refusals: boundary.NewRefusals(l, time.Now), Model: Dest{Gateway: gateway}, Flows: 9, Now: time.Now}
+	g := &boundary.Gate{
+		Identity: boundary.Identity{Cell: "c", Agent: "a.example"}, Recorder: l, Refusals: boundary.NewRefusals(l, time.Now),
+		Model: Dest{Gateway: gateway}, Flows: 9, Bytes: l.bytes, Idle: l.idle, Now: time.Now,
+	}
 	if err := g.Install(policy.Policy{Model: true}); err != nil {
 		t.Fatal(err)
 	}
 	agent, box := pair(t)
 	done := make(chan struct{})
+	ctx := l.cell
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	go func() {
 		defer close(done)
-		g.Serve(context.Background(), flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: "mesh.skep.alt", Port: 80, Count: 1}, box)
+		g.Serve(ctx, flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: "mesh.skep.alt", Port: 80, Count: 1}, box)
 	}()
 	_ = agent.SetDeadline(time.Now().Add(20 * time.Second))
 	return agent, func() boundary.Record {

@@ -16,6 +16,7 @@ type direction struct {
 
 	begun, ended bool
 	behind       bool // waits for its next share
+	starved      bool // waits for a lease of bytes
 	bulk         bool // the last turn moved much: begin with the pipe
 	left         []byte
 	pipe         pipe
@@ -89,7 +90,12 @@ func (d *direction) step() (sent int, again bool, err error) {
 // event has told already is not told again: then it reads on.
 func (d *direction) copy() (int, bool, error) {
 	buf := d.flow.loop.small
-	n, err := sys.Receive(d.src.fd, buf)
+	room := d.flow.bytes.Take(len(buf))
+	if room == 0 {
+		return d.starve()
+	}
+	n, err := sys.Receive(d.src.fd, buf[:room])
+	d.flow.bytes.Settle(room, n)
 	switch {
 	case errors.Is(err, sys.ErrAgain):
 		d.src.readable = false
@@ -101,7 +107,7 @@ func (d *direction) copy() (int, bool, error) {
 		return 0, false, nil
 	}
 	d.bulk = n == len(buf)
-	if n < len(buf) && !d.src.last {
+	if n < room && !d.src.last {
 		d.src.readable = false
 	}
 	sent, err := d.send(buf[:n])
@@ -130,7 +136,13 @@ func (d *direction) fill() (int, bool, error) {
 		d.bulk = false // no descriptors left: small pieces will do
 		return 0, true, nil
 	}
-	n, err := sys.Splice(d.src.fd, p.w, pipeSize)
+	room := d.flow.bytes.Take(pipeSize)
+	if room == 0 {
+		d.flow.loop.keep(p, true)
+		return d.starve()
+	}
+	n, err := sys.Splice(d.src.fd, p.w, room)
+	d.flow.bytes.Settle(room, n)
 	switch {
 	case err == nil && n > 0:
 		d.pipe, d.piped = p, n
@@ -143,6 +155,39 @@ func (d *direction) fill() (int, bool, error) {
 	}
 	d.flow.loop.keep(p, true)
 	return 0, false, err
+}
+
+// starve has bytes leased for what is there to be read. An end of file needs none.
+func (d *direction) starve() (int, bool, error) {
+	switch n, err := sys.Peek(d.src.fd); {
+	case errors.Is(err, sys.ErrAgain):
+		d.src.readable = false
+		return 0, false, nil
+	case err != nil:
+		return 0, false, err
+	case n == 0:
+		d.eof = true
+		return 0, true, nil
+	}
+	if !d.starved {
+		d.starved = true
+		d.flow.bytes.Wait(d.leased)
+	}
+	return 0, false, nil
+}
+
+// leased goes on after a lease, or ends a flow that gets none.
+func (d *direction) leased(why error) {
+	l := d.flow.loop
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d.starved = false
+	if why != nil && !d.ended {
+		d.flow.fail(why)
+		return
+	}
+	d.move()
+	l.catchUp()
 }
 
 func (d *direction) drain() (int, bool, error) {
@@ -173,6 +218,7 @@ func (d *direction) finish(why error) {
 	if d.ended {
 		return
 	}
+	d.flow.bytes.Settle(0, -len(d.left)-d.piped)
 	if d.piped > 0 {
 		d.flow.loop.keep(d.pipe, false)
 		d.piped = 0

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -36,6 +37,7 @@ type Flow struct {
 	toUp      direction
 	toAgent   direction
 	meter     *Meter
+	bytes     *boundary.Bytes
 	idle      time.Duration
 	timer     *time.Timer
 
@@ -54,9 +56,10 @@ type end struct {
 	last     bool // nothing comes after what is there: read to the end
 }
 
-// New takes two connections into the loop. Nothing moves yet.
-func (l *Loop) New(agent, up *net.TCPConn, meter *Meter, idle time.Duration) (*Flow, error) {
-	f := &Flow{loop: l, meter: meter, idle: idle}
+// New takes two connections into the loop. Nothing moves yet, and then nothing that
+// bytes has no room for: without any, the flow ends with boundary.ErrExhausted.
+func (l *Loop) New(agent, up *net.TCPConn, meter *Meter, bytes *boundary.Bytes, idle time.Duration) (*Flow, error) {
+	f := &Flow{loop: l, meter: meter, bytes: bytes, idle: idle}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.start(); err != nil {
@@ -123,9 +126,9 @@ func (f *Flow) Hold() {
 // says how they end.
 func (f *Flow) Stop() { f.finish(ErrStopped, false) }
 
-// Reset ends the relay and resets both connections, once their owner has closed
-// them, too.
-func (f *Flow) Reset() { f.finish(net.ErrClosed, true) }
+// Reset ends the relay for a reason and resets both connections, once their owner has
+// closed them, too.
+func (f *Flow) Reset(why error) { f.finish(why, true) }
 
 func (f *Flow) finish(why error, reset bool) {
 	f.loop.mu.Lock()

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"skep.dev/skep/internal/boundary"
 )
 
 // lab is one flow with its far ends.
@@ -22,13 +24,15 @@ type lab struct {
 	meter         *Meter
 }
 
-func newLab(t testing.TB, l *Loop, idle time.Duration) *lab {
+func newLab(t testing.TB, l *Loop, idle time.Duration) *lab { return newLabOf(t, l, nil, idle) }
+
+func newLabOf(t testing.TB, l *Loop, bytes *boundary.Bytes, idle time.Duration) *lab {
 	t.Helper()
 	x := &lab{meter: &Meter{}}
 	x.agent, x.near[0] = pair(t)
 	x.server, x.near[1] = pair(t)
 	var err error
-	if x.Flow, err = l.New(x.near[0], x.near[1], x.meter, idle); err != nil {
+	if x.Flow, err = l.New(x.near[0], x.near[1], x.meter, bytes, idle); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Stop)
@@ -287,7 +291,7 @@ func TestLateBegin(t *testing.T) {
 		if got, err := io.ReadAll(x.server); string(got) != "early" || err != nil {
 			t.Fatalf("%q %v", got, err)
 		}
-		x.Reset()
+		x.Reset(net.ErrClosed)
 		if err := x.Down(); err == nil {
 			t.Error("a reset looks like an end of file")
 		}
