@@ -54,8 +54,8 @@ type Config struct {
 	Models func(record func(ctx context.Context, cell string, body kind.Body) error) Models
 	// Ceiling reads the operator's ceiling anew.
 	Ceiling func() (policy.Ceiling, error)
-	// ResolvConf and HostsFile are watched for the boxes (B101).
-	ResolvConf, HostsFile string
+	// Names are the files that are watched for the boxes (B101).
+	Names resolvers.Files
 }
 
 // Daemon is one skepd.
@@ -123,7 +123,9 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if err := d.reconcile(ctx, rests); err != nil {
 		return nil, err
 	}
-	d.names = resolvers.Watch(c.Clock, c.ResolvConf, c.HostsFile, d.pushResolvers)
+	if d.names, err = resolvers.Watch(c.Clock, c.Names, d.pushResolvers); err != nil {
+		return nil, err
+	}
 	d.boxes = &boxes.Pool{Driver: c.Driver, Log: c.Log}
 	d.boxes.Fill()
 	d.idle = idle.New(c.Clock, c.Auto, d.busy, d.stop)

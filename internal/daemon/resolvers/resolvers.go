@@ -1,53 +1,64 @@
 // Package resolvers watches how the host resolves names, and what its own
 // addresses are, for the boxes (B101, B105).
 //
-// Its law: a file that cannot be read says nothing; it is never an older answer.
+// Its laws:
+//   - A file that cannot be read says nothing; it is never an older answer.
+//   - The host's own addresses are what no cell may reach: where they cannot be
+//     read, those that were known stay closed, and at the start that is an error.
 package resolvers
 
 import (
-	"bufio"
+	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
-	"skep.dev/skep/internal/name"
 )
 
-// Poll is how soon a change of the host's resolvers reaches the boxes (B101).
-const Poll = 2 * time.Second
+// Poll is how often the host is looked at. A change reaches the boxes within 2 s
+// (B101), so the other second is for telling them.
+const Poll = time.Second
 
 // Clock wakes the watcher; tests turn it by hand.
 type Clock interface {
 	AfterFunc(d time.Duration, f func()) (stop func())
 }
 
-// Watcher watches resolv.conf, the hosts file and the host's addresses.
+// Watcher watches files that tell about names, and the host's addresses.
 type Watcher struct {
-	clock       Clock
-	conf, hosts string
-	push        func(*skepv1.ResolverUpdate)
+	clock Clock
+	files Files
+	own   func() ([]string, error)
+	push  func(*skepv1.ResolverUpdate)
 
 	mu     sync.Mutex
 	now    *skepv1.ResolverUpdate
-	stamps [2]time.Time
+	seen   digests
 	stop   func()
 	closed bool
 }
 
-// Watch reads the files now and looks again every two seconds until Close; push
-// gets what has changed.
-func Watch(clock Clock, conf, hosts string, push func(*skepv1.ResolverUpdate)) *Watcher {
-	r := &Watcher{clock: clock, conf: conf, hosts: hosts, push: push, stop: func() {}}
-	r.stamps = r.stamp()
-	r.now = r.read()
+// Watch reads all now and looks again each second until Close; push gets what
+// has changed.
+func Watch(clock Clock, files Files, push func(*skepv1.ResolverUpdate)) (*Watcher, error) {
+	return watch(clock, files, ownAddresses, push)
+}
+
+func watch(clock Clock, files Files, own func() ([]string, error), push func(*skepv1.ResolverUpdate)) (*Watcher, error) {
+	r := &Watcher{clock: clock, files: files, own: own, push: push, stop: func() {}}
+	addresses, err := own()
+	if err != nil {
+		return nil, fmt.Errorf("read the host's own addresses, which no cell may reach: %w", err)
+	}
+	texts := files.read()
+	r.seen = texts.digests()
+	r.now = texts.update(addresses)
 	r.again()
-	return r
+	return r, nil
 }
 
 // Current is what a box is told first.
@@ -65,40 +76,29 @@ func (r *Watcher) again() {
 	}
 }
 
-// look pushes what has changed. The host's own addresses have no file, so they
-// are read each time.
+// look pushes what has changed. Files are compared by what is in them, since a
+// time stamp may be older than the one before, or the same.
 func (r *Watcher) look() {
 	defer r.again()
-	stamps := r.stamp()
+	texts := r.files.read()
+	seen := texts.digests()
 	r.mu.Lock()
-	old, same := r.now, stamps == r.stamps
+	old, same := r.now, seen == r.seen
 	r.mu.Unlock()
-	var now *skepv1.ResolverUpdate
-	if same {
-		now = &skepv1.ResolverUpdate{Resolvers: old.Resolvers, Hosts: old.Hosts, OwnAddresses: ownAddresses()}
-	} else {
-		now = r.read()
+	addresses, err := r.own()
+	if err != nil {
+		addresses = old.OwnAddresses
 	}
-	if proto.Equal(now, old) {
-		return
+	now := &skepv1.ResolverUpdate{Resolvers: old.Resolvers, Hosts: old.Hosts, OwnAddresses: addresses}
+	if !same {
+		now = texts.update(addresses)
 	}
 	r.mu.Lock()
-	r.now, r.stamps = now, stamps
+	r.now, r.seen = now, seen
 	r.mu.Unlock()
-	r.push(now)
-}
-
-func (r *Watcher) stamp() (out [2]time.Time) {
-	for i, file := range []string{r.conf, r.hosts} {
-		if info, err := os.Stat(file); err == nil {
-			out[i] = info.ModTime()
-		}
+	if !proto.Equal(now, old) {
+		r.push(now)
 	}
-	return out
-}
-
-func (r *Watcher) read() *skepv1.ResolverUpdate {
-	return &skepv1.ResolverUpdate{Resolvers: readResolvConf(r.conf), Hosts: readHosts(r.hosts), OwnAddresses: ownAddresses()}
 }
 
 // Close ends the watching. A nil Watcher is closed.
@@ -112,67 +112,19 @@ func (r *Watcher) Close() {
 	r.stop()
 }
 
-// fields yields the words of each line of a file, without comments.
-func fields(file string, each func([]string)) {
-	f, err := os.Open(file)
-	if err != nil {
-		return // no file says nothing
-	}
-	defer func() { _ = f.Close() }()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line, _, _ := strings.Cut(lines.Text(), "#")
-		if words := strings.Fields(line); len(words) > 1 {
-			each(words)
-		}
-	}
-}
-
-// readResolvConf lists the name servers (resolv.conf(5)).
-func readResolvConf(file string) (out []string) {
-	fields(file, func(words []string) {
-		if words[0] != "nameserver" || len(out) == 3 { // MAXNS
-			return
-		}
-		if a, err := netip.ParseAddr(words[1]); err == nil {
-			out = append(out, netip.AddrPortFrom(a, 53).String())
-		}
-	})
-	return out
-}
-
-// readHosts gives the addresses of each name (hosts(5)), in the order of the file.
-func readHosts(file string) (out []*skepv1.HostsEntry) {
-	at := map[string]*skepv1.HostsEntry{}
-	fields(file, func(words []string) {
-		a, err := netip.ParseAddr(words[0])
-		if err != nil {
-			return
-		}
-		for _, word := range words[1:] {
-			host, err := name.Host(word)
-			if err != nil {
-				continue
-			}
-			if at[host] == nil {
-				at[host] = &skepv1.HostsEntry{Name: host}
-				out = append(out, at[host])
-			}
-			at[host].Addresses = append(at[host].Addresses, a.WithZone("").String())
-		}
-	})
-	return out
-}
-
 // ownAddresses are those of the host's interfaces: no cell may reach them (B105).
-func ownAddresses() (out []string) {
+func ownAddresses() ([]string, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil
+		return nil, err
 	}
+	var out []string
 	for _, a := range all {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			out = append(out, p.Addr().WithZone("").String())
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			return nil, fmt.Errorf("interface address %s: %w", a, err)
 		}
+		out = append(out, p.Addr().WithZone("").String())
 	}
-	return out
+	return out, nil
 }

@@ -23,6 +23,7 @@ import (
 	"skep.dev/skep/internal/cell/native"
 	"skep.dev/skep/internal/daemon"
 	"skep.dev/skep/internal/daemon/models"
+	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/launch/cgroups"
@@ -89,7 +90,8 @@ func Run(args []string, b launch.Build, stderr io.Writer) error {
 			return &models.Gateway{Program: filepath.Join(programs, "skep-model"), Load: configOf(places, o), Record: record, Stderr: os.Stderr}
 		},
 		Orphan: native.EndOrphan, Ceiling: ceilingOf(places.Ceiling),
-		ResolvConf: "/etc/resolv.conf", HostsFile: "/etc/hosts", LockWait: o.lockWait(),
+		Names:    resolvers.Files{Conf: "/etc/resolv.conf", Hosts: "/etc/hosts", Switch: "/etc/nsswitch.conf"},
+		LockWait: o.lockWait(),
 	})
 	if err != nil {
 		return err
