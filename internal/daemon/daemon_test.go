@@ -135,10 +135,10 @@ func newLab(t *testing.T) *lab {
 	l.config = Config{
 		State: filepath.Join(dir, "state"), Run: filepath.Join(dir, "run"), Driver: l.driver, Clock: l.clock,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Version: "test", Owners: []uint32{uint32(os.Getuid())},
-		Walls:      &fakeWalls{},
-		Orphan:     func(context.Context, string) (bool, error) { return false, nil },
-		Ceiling:    func() (policy.Ceiling, error) { return policy.Ceiling{}, nil },
-		Names: resolvers.Files{Conf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts")},
+		Walls:   &fakeWalls{},
+		Orphan:  func(context.Context, string) (bool, error) { return false, nil },
+		Ceiling: func() (policy.Ceiling, error) { return policy.Ceiling{}, nil },
+		Names:   resolvers.Files{Conf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts")},
 	}
 	return l
 }
