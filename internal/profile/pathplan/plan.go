@@ -225,8 +225,8 @@ func (m *planner) mayGrant(r profile.PathRule, at resolved) bool {
 		}
 	}
 	for _, program := range m.reals(m.in.Programs) {
-		if program.real == at.real && r.Access&right.Write != 0 {
-			m.refuse(r, r.At+through+" holds Skep's programs and cannot be writable", "grant it with rights: ro")
+		if right.Contains(program.real, at.real) && r.Access&right.Write != 0 && !m.namesAround(program.real) {
+			m.refuse(r, r.At+through+" holds Skep's programs, or is one of them, and cannot be writable", "grant it with rights: ro")
 			return false
 		}
 	}
@@ -248,6 +248,15 @@ func (m *planner) mayGrant(r profile.PathRule, at resolved) bool {
 		return false
 	}
 	return true
+}
+
+// namesAround tells whether the profile makes a tree writable in which our programs
+// are only a part: whoever grants that knows that it holds programs.
+func (m *planner) namesAround(programs string) bool {
+	return slices.ContainsFunc(m.in.Profile.Paths, func(r profile.PathRule) bool {
+		at := m.reals([]string{r.At})[0].real
+		return r.Access&right.Write != 0 && at != programs && right.Contains(at, programs)
+	})
 }
 
 // namedPrivate tells whether a path as written is or lies in a private place.

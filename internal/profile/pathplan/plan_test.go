@@ -170,6 +170,10 @@ grant rw /home/ada/.gitconfig
 grant rw /home/ada/work
 protect ro /home/ada/work/bin
 `},
+		{"and so may what is in it then",
+			`paths: [{path: ~/work, rights: rw}, {path: ~/work/bin, rights: rw}]`, `
+grant rw /home/ada/work
+`},
 		{"a link elsewhere is followed",
 			`paths: [{path: ~/shared, rights: ro}]`, `
 grant ro /opt/tools
@@ -199,6 +203,8 @@ func TestRefused(t *testing.T) {
 		{"{path: ./tools, rights: rw}", "leads out of the profile's directory, to /opt/tools"},
 		{"{path: ~/work/tools/x, rights: rw}", "leads out of the profile's directory, to /opt/tools/x"},
 		{"{path: ./bin, rights: rw}", "Skep's programs"},
+		{"{path: ./bin/skepd, rights: rw}", "Skep's programs"},
+		{"{path: ./bin/new/deep, rights: rw}", "Skep's programs"}, // not there yet
 		{"{path: ./agent.sock, rights: rw}", "not a plain file or directory"}, // L15
 		{"{path: /loop, rights: ro}", "more than 40 symlinks"},
 		{"{path: /closed, rights: ro}", "permission denied"},
