@@ -28,6 +28,9 @@ const (
 	HeaderState = "Skep-State"
 )
 
+// ErrNotSent means that nobody listens: nothing was sent, and nothing was done.
+var ErrNotSent = errors.New("no skepd listens")
+
 // maxEvent bounds one message of the daemon's, in bytes.
 const maxEvent = 8 << 20
 
@@ -52,7 +55,7 @@ func Run(ctx context.Context, socket, state string, q *skepv1.RunRequest) (*Even
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, unavailable(fmt.Errorf("%w: %w", ErrNotSent, err))
 	}
 	e := &Events{conn: conn, stop: context.AfterFunc(ctx, func() { _ = conn.Close() })}
 	if err := e.open(state, message); err != nil {

@@ -73,9 +73,11 @@ func (a *App) own() (string, error) {
 type daemon struct {
 	skepv1connect.SkepClient
 	places place.Places
+	ensure func(context.Context) error // returns when one answers
 }
 
-func (a *App) daemon(ctx context.Context) (*daemon, error) {
+// connection is one that nothing was sent on yet.
+func (a *App) connection() (*daemon, error) {
 	p, err := a.places()
 	if err != nil {
 		return nil, err
@@ -86,12 +88,20 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 	}
 	config := launch.Config{Places: p, Programs: programs, UID: os.Getuid()}
 	ensure := func(ctx context.Context) error { return launch.Ensure(ctx, config) }
+	return &daemon{SkepClient: client.NewAgain(launch.APISocket(p), ensure), places: p, ensure: ensure}, nil
+}
+
+// daemon is one that has agreed on the version.
+func (a *App) daemon(ctx context.Context) (*daemon, error) {
+	d, err := a.connection()
+	if err != nil {
+		return nil, err
+	}
 	late := time.After(endingTime)
 	for {
-		if err := ensure(ctx); err != nil {
+		if err := d.ensure(ctx); err != nil {
 			return nil, err
 		}
-		d := &daemon{SkepClient: client.NewAgain(launch.APISocket(p), ensure), places: p}
 		_, err := client.Negotiate(ctx, d)
 		if err == nil {
 			return d, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/cli/terminal"
 	"skep.dev/skep/internal/escape"
@@ -73,7 +74,7 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := a.ready(ctx)
+	d, err := a.near(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,24 +147,17 @@ func (s *session) run(ctx context.Context, b *opened.Bundle) error {
 			return err
 		}
 	}
-	if len(b.Files) > 0 {
-		ticket, err := handover.Offer(launch.HandoverSocket(s.daemon.places), b.Roles, b.Files)
-		if err != nil {
-			return err
-		}
-		s.request.Ticket = ticket
-	}
-	b.Close() // the agent's end must not stay open here: its end is ours to see
-	b.Files = nil
-	stream, err := s.daemon.Run(ctx, connect.NewRequest(s.request))
+	stream, err := s.ask(ctx, b)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close() }()
+	defer stream.Close()
 	if s.flags.detach {
-		return s.detached(stream)
+		err = s.detached(stream)
+	} else {
+		err = s.attended(ctx, stream, ours)
 	}
-	return s.attended(ctx, stream, ours)
+	return s.misfit(ctx, err)
 }
 
 // terminal asks for a pseudo-terminal if both ends of ours are one.
@@ -179,7 +173,7 @@ func (s *session) terminal() error {
 	return nil
 }
 
-type eventStream = connect.ServerStreamForClient[skepv1.CellEvent]
+type eventStream = client.Events
 
 // next gives the next state of the cell, and prints notices on the way.
 func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
