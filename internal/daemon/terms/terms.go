@@ -7,6 +7,7 @@ package terms
 
 import (
 	"fmt"
+	"slices"
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/profile"
@@ -72,7 +73,9 @@ func Rules(plan *pathplan.Plan) []string {
 	return out
 }
 
-// Rights are all rights of a profile in canonical text (L3).
+// Rights are all rights of a profile in canonical text, sorted (L3). Of variables that
+// it sets the names are told and the values are not: one may be a secret, and the
+// digest of the profile binds them.
 func Rights(p *profile.Profile, plan *pathplan.Plan) []string {
 	out := []string{}
 	for _, r := range plan.Rules {
@@ -81,11 +84,27 @@ func Rights(p *profile.Profile, plan *pathplan.Plan) []string {
 	for _, n := range p.Net {
 		out = append(out, "net "+n.Net.String())
 	}
+	for _, r := range p.Resolved {
+		out = append(out, "resolved_addresses cidr="+r.Prefix.String()+" ports="+r.Ports.String())
+	}
 	if len(p.Model.Roles) > 0 {
 		out = append(out, "model "+p.Model.String())
 	}
 	if p.Budget.Budget != (right.Budget{}) {
 		out = append(out, "budget "+p.Budget.Budget.String())
 	}
+	for _, name := range p.Env.Pass {
+		out = append(out, "env pass="+name)
+	}
+	for name := range p.Env.Set {
+		out = append(out, "env set="+name)
+	}
+	if p.Home != "" {
+		out = append(out, "home "+p.Home)
+	}
+	if p.Raw {
+		out = append(out, "terminal raw")
+	}
+	slices.Sort(out)
 	return out
 }

@@ -5,10 +5,10 @@ package kind
 // agent).
 type Flow struct {
 	Flow        string `json:"flow"`               // id, the same in intent and outcome
-	Listener    string `json:"listener,omitempty"` // redirect, connect, dns, early
+	Listener    string `json:"listener,omitempty"` // native: sockets in the cell's own namespace
 	Direction   string `json:"direction"`          // out, in
-	Wire        string `json:"wire,omitempty"`     // what the bytes were: tls, http, dns, unknown
-	Transport   string `json:"transport"`          // tcp, udp
+	Wire        string `json:"wire,omitempty"`     // how it was asked for: native, or by tunnel h1 or h2
+	Transport   string `json:"transport"`          // tcp, udp, or other: counted by the kernel only
 	Destination Bytes  `json:"destination"`        // the name, or the address where there was none
 	Port        uint16 `json:"port"`
 	Address     string `json:"address,omitempty"` // only if connected
@@ -26,8 +26,8 @@ type Flow struct {
 	Secret      string `json:"secret,omitempty"` // its name
 	Approval    string `json:"approval,omitempty"`
 	Meta        string `json:"meta,omitempty"`
-	Count       uint64 `json:"count,omitempty"`   // of equal attempts, where more than one
-	Dropped     uint64 `json:"dropped,omitempty"` // attempts beyond the bound of what is recorded
+	Count       uint64 `json:"count,omitempty"`   // attempts that one record stands for
+	Dropped     uint64 `json:"dropped,omitempty"` // addresses of the name that were not kept (B102)
 	BytesUp     uint64 `json:"bytes_up,omitempty"`
 	BytesDown   uint64 `json:"bytes_down,omitempty"`
 	Ms          uint64 `json:"ms,omitempty"`
