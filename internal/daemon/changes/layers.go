@@ -95,6 +95,9 @@ func (c *Changes) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFi
 			f.grants[g.Layer].Base = base
 		case base != nil:
 			f.grants[g.Layer].Files[filepath.Base(g.Path)] = base
+			if can, err := sys.CanRead(base); err != nil || !can {
+				return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("what is at %s now is no file to compare with: move it away", g.Path))
+			}
 		}
 	}
 	return f, nil
