@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/tunnel"
 )
 
 // Body reads the content of one request body, without its framing and no byte
@@ -55,7 +56,7 @@ func (c *chunks) Read(p []byte) (int, error) {
 	n, err := c.src.Read(p[:min(int64(len(p)), c.left)])
 	if c.left -= int64(n); err == nil && c.left == 0 {
 		var end []byte
-		if end, err = readLine(c.src, 2); err != nil || len(end) != 2 {
+		if end, err = tunnel.ReadLine(c.src, 2); err != nil || len(end) != 2 {
 			err = &HeadError{flow.MalformedHeader}
 		}
 	}
@@ -101,4 +102,4 @@ func AnswerWith(why flow.Reason, form, body string) string {
 }
 
 // IsField reports whether name and value make one line of a head, and no other.
-func IsField(name, value string) bool { return isToken(name) && isFieldValue(value) }
+func IsField(name, value string) bool { return tunnel.IsToken(name) && tunnel.IsFieldValue(value) }

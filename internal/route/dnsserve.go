@@ -57,7 +57,7 @@ func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
 		case clients <- struct{}{}:
 			go func() {
 				defer func() { _ = c.Close(); <-clients }()
-				r.serveClient(ctx, c)
+				r.ServeClient(ctx, c)
 			}()
 		default:
 			_ = c.Close()
@@ -65,7 +65,8 @@ func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
 	}
 }
 
-func (r *Resolver) serveClient(ctx context.Context, c net.Conn) {
+// ServeClient answers one TCP client until it is idle or closed; closing is the caller's.
+func (r *Resolver) ServeClient(ctx context.Context, c net.Conn) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	for {

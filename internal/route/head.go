@@ -2,7 +2,6 @@ package route
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
+	"skep.dev/skep/internal/tunnel"
 )
 
 // MaxInnerHead bounds an HTTP head inside a flow (B150).
@@ -41,13 +41,13 @@ func ReadHead(r *bufio.Reader, port uint16, mayUpgrade bool) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
-	if !isToken(string(first)) {
+	if !tunnel.IsToken(string(first)) {
 		return Head{}, &HeadError{flow.HTTPRequired}
 	}
 	var raw []byte
 	var lines []string
 	for {
-		line, err := readLine(r, MaxInnerHead-len(raw))
+		line, err := tunnel.ReadLine(r, MaxInnerHead-len(raw))
 		if err != nil {
 			return Head{}, headFault(err, len(lines) == 0)
 		}
@@ -72,44 +72,17 @@ func ReadHead(r *bufio.Reader, port uint16, mayUpgrade bool) (Head, error) {
 	return h, nil
 }
 
-var (
-	errLineTooLong = errors.New("line too long")
-	errBareLF      = errors.New("line without CR")
-)
-
 // headFault: before the request line is whole, it is not known to be HTTP at all.
 func headFault(err error, first bool) error {
 	switch {
-	case errors.Is(err, errLineTooLong):
+	case errors.Is(err, tunnel.ErrLineTooLong):
 		return &HeadError{flow.HeadTooLarge}
-	case errors.Is(err, errBareLF) && first:
+	case errors.Is(err, tunnel.ErrBareLF) && first:
 		return &HeadError{flow.HTTPRequired}
-	case errors.Is(err, errBareLF):
+	case errors.Is(err, tunnel.ErrBareLF):
 		return &HeadError{flow.MalformedHeader}
 	}
 	return err
-}
-
-// readLine reads to CRLF, both included, at most max bytes.
-func readLine(r *bufio.Reader, max int) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > max {
-			return nil, errLineTooLong
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !bytes.HasSuffix(line, []byte("\r\n")) {
-			return nil, errBareLF
-		}
-		return line, nil
-	}
 }
 
 func parseHead(lines []string, port uint16, mayUpgrade bool) (Head, flow.Reason) {
@@ -144,7 +117,7 @@ func parseHead(lines []string, port uint16, mayUpgrade bool) (Head, flow.Reason)
 // isRequestLine: three fields with single spaces, HTTP/1.0 or 1.1.
 func isRequestLine(s string) bool {
 	parts := strings.Split(s, " ")
-	return len(parts) == 3 && isToken(parts[0]) && parts[1] != "" && (parts[2] == "HTTP/1.1" || parts[2] == "HTTP/1.0")
+	return len(parts) == 3 && tunnel.IsToken(parts[0]) && parts[1] != "" && (parts[2] == "HTTP/1.1" || parts[2] == "HTTP/1.0")
 }
 
 // fields are the few that matter here, with all their values.
@@ -159,7 +132,7 @@ func parseFields(lines []string) (fields, flow.Reason) {
 	}
 	for _, line := range lines {
 		key, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(key) || !isFieldValue(value) {
+		if !ok || !tunnel.IsToken(key) || !tunnel.IsFieldValue(value) {
 			return f, flow.MalformedHeader
 		}
 		value = strings.Trim(value, " \t")
@@ -305,7 +278,7 @@ func CopyBody(dst io.Writer, src *bufio.Reader, h Head) (int64, error) {
 		if sum += m; err != nil {
 			return sum, err
 		}
-		end, err := readLine(src, 2)
+		end, err := tunnel.ReadLine(src, 2)
 		if err != nil || len(end) != 2 {
 			return sum, &HeadError{flow.MalformedHeader}
 		}
@@ -317,13 +290,13 @@ func CopyBody(dst io.Writer, src *bufio.Reader, h Head) (int64, error) {
 }
 
 func chunkSize(src *bufio.Reader) (int64, []byte, error) {
-	line, err := readLine(src, 4096)
+	line, err := tunnel.ReadLine(src, 4096)
 	if err != nil {
 		return 0, nil, fmt.Errorf("read chunk size: %w", err)
 	}
 	digits, extension, _ := strings.Cut(string(line[:len(line)-2]), ";")
 	size, err := strconv.ParseUint(digits, 16, 62)
-	if err != nil || digits[0] == '+' || !isFieldValue(extension) {
+	if err != nil || digits[0] == '+' || !tunnel.IsFieldValue(extension) {
 		return 0, nil, &HeadError{flow.MalformedHeader}
 	}
 	return int64(size), line, nil
@@ -332,13 +305,13 @@ func chunkSize(src *bufio.Reader) (int64, []byte, error) {
 func copyTrailer(dst io.Writer, src *bufio.Reader) (int64, error) {
 	var sum int64
 	for {
-		line, err := readLine(src, MaxInnerHead-int(sum))
+		line, err := tunnel.ReadLine(src, MaxInnerHead-int(sum))
 		if err != nil {
 			return sum, fmt.Errorf("read trailer: %w", err)
 		}
 		if len(line) > 2 {
 			key, value, ok := strings.Cut(string(line[:len(line)-2]), ":")
-			if !ok || !isToken(key) || !isFieldValue(value) {
+			if !ok || !tunnel.IsToken(key) || !tunnel.IsFieldValue(value) {
 				return sum, &HeadError{flow.MalformedHeader}
 			}
 		}
@@ -348,24 +321,4 @@ func copyTrailer(dst io.Writer, src *bufio.Reader) (int64, error) {
 			return sum, err
 		}
 	}
-}
-
-// isToken: RFC 9110, 5.6.2.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func isFieldValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
