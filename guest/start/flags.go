@@ -1,0 +1,88 @@
+package start
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"skep.dev/skep/guest/channel"
+)
+
+// UsageError is a command line that cannot be understood.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string {
+	return e.Err.Error() + "\nusage: skep-init run [flags] BOUNDARY COMMAND [ARGUMENTS]\n       skep-init check [flags] BOUNDARY\n       skep-init copy DESTINATION"
+}
+
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// settings are the flags of run and check (guest.md, section 1).
+type settings struct {
+	createNamespaces bool
+	udp              bool
+	statement        bool
+	generation       uint64
+	slice            int
+	ready, grace     time.Duration
+	user             *syscall.Credential
+
+	boundary channel.Boundary
+	command  []string
+}
+
+// parse reads flags, the boundary, and all after it for the agent (G3).
+func parse(args []string, command bool) (settings, error) {
+	s := settings{slice: -1}
+	var user string
+	f := flag.NewFlagSet("skep-init", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&s.createNamespaces, "create-namespaces", false, "")
+	f.BoolVar(&s.udp, "udp", false, "")
+	f.BoolVar(&s.statement, "statement", false, "")
+	f.Uint64Var(&s.generation, "generation", 0, "")
+	f.IntVar(&s.slice, "pool-slice", -1, "")
+	f.DurationVar(&s.ready, "ready", 10*time.Second, "")
+	f.DurationVar(&s.grace, "grace", 5*time.Second, "")
+	f.StringVar(&user, "user", "", "")
+	if err := f.Parse(args); err != nil {
+		return s, &UsageError{err}
+	}
+	rest := f.Args()
+	if s.statement && !command && len(rest) == 0 {
+		return s, nil
+	}
+	if len(rest) < 1 || command && len(rest) < 2 {
+		return s, &UsageError{fmt.Errorf("the boundary and the command are missing")}
+	}
+	if !command && len(rest) > 1 {
+		return s, &UsageError{fmt.Errorf("check takes no command")}
+	}
+	var err error
+	if s.boundary, err = channel.Parse(rest[0]); err != nil {
+		return s, &UsageError{err}
+	}
+	if s.user, err = parseUser(user); err != nil {
+		return s, &UsageError{err}
+	}
+	s.command = rest[1:]
+	return s, nil
+}
+
+// parseUser takes "UID:GID".
+func parseUser(s string) (*syscall.Credential, error) {
+	if s == "" {
+		return nil, nil
+	}
+	uid, gid, ok := strings.Cut(s, ":")
+	u, uidErr := strconv.ParseUint(uid, 10, 32)
+	g, gidErr := strconv.ParseUint(gid, 10, 32)
+	if !ok || uidErr != nil || gidErr != nil {
+		return nil, fmt.Errorf("--user %q: want UID:GID in numbers", s)
+	}
+	return &syscall.Credential{Uid: uint32(u), Gid: uint32(g), Groups: []uint32{}}, nil
+}

@@ -1,0 +1,137 @@
+// Package start is skep-init from its command line to its exit.
+//
+// Its laws:
+//   - The order is fixed: resolver, interfaces, boundary, device and routes, drop, agent
+//     (guest.md, G20). A failure ends the start.
+//   - It decides nothing about a flow and is trusted by nobody.
+package start
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"skep.dev/skep/guest/agent"
+	"skep.dev/skep/guest/channel"
+	"skep.dev/skep/guest/netstack"
+	"skep.dev/skep/guest/setup"
+	"skep.dev/skep/internal/route"
+)
+
+// Main runs one command and says what to exit with.
+func Main(args []string, out io.Writer) (int, error) {
+	if len(args) == 0 {
+		return agent.SetupFailed, &UsageError{fmt.Errorf("there is no command")}
+	}
+	inside := setup.Inside()
+	switch args[0] {
+	case "copy":
+		if len(args) != 2 {
+			return agent.SetupFailed, &UsageError{fmt.Errorf("copy takes one destination")}
+		}
+		return done(Copy(args[1]))
+	case "check":
+		s, err := parse(args[1:], false)
+		if err != nil {
+			return agent.SetupFailed, err
+		}
+		return check(s, out)
+	case "run":
+		s, err := parse(args[1:], true)
+		if err != nil {
+			return agent.SetupFailed, err
+		}
+		if s.createNamespaces && !inside {
+			return again(s)
+		}
+		return run(s, inside)
+	}
+	return agent.SetupFailed, &UsageError{fmt.Errorf("there is no command %q", args[0])}
+}
+
+func done(err error) (int, error) {
+	if err != nil {
+		return agent.SetupFailed, err
+	}
+	return 0, nil
+}
+
+// again starts this program inside namespaces of its own and follows it (G30).
+func again(s settings) (int, error) {
+	attr, env, err := setup.Namespaces()
+	if err != nil {
+		return agent.SetupFailed, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return agent.SetupFailed, fmt.Errorf("find this program: %w", err)
+	}
+	// The inner one gives its agent the grace, so ours is longer.
+	status, err := agent.Run(agent.Command{Args: append([]string{self}, os.Args[1:]...), Env: env, Attr: attr, Grace: s.grace + time.Second}, nil, nil)
+	if err != nil {
+		return agent.SetupFailed, setup.NamespaceFault(err)
+	}
+	return status, nil
+}
+
+// run is the order of G20.
+func run(s settings, inside bool) (int, error) {
+	if err := setup.ResolvConf(inside); err != nil {
+		return agent.SetupFailed, err
+	}
+	if err := setup.NoForeign(); err != nil {
+		return agent.SetupFailed, err
+	}
+	if err := answers(s.boundary, s.ready); err != nil {
+		return agent.SetupFailed, err
+	}
+	tun, ipv6, err := setup.OpenTun()
+	if err != nil {
+		return agent.SetupFailed, err
+	}
+	resolver := &route.Resolver{Table: route.NewTable(route.DNSNames), Gate: everybody{}, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: ipv6}
+	stack, err := netstack.New(tun, s.boundary, resolver, s.udp)
+	if err != nil {
+		return agent.SetupFailed, err
+	}
+	end := make(chan error, 1)
+	if err := setup.Watch(func(err error) { end <- err }); err != nil {
+		return agent.SetupFailed, err
+	}
+	if err := setup.Drop(); err != nil {
+		return agent.SetupFailed, err
+	}
+	command := agent.Command{Args: s.command, Env: os.Environ(), User: s.user, Grace: s.grace}
+	status, err := agent.Run(command, func() error {
+		if s.user == nil {
+			return nil
+		}
+		return setup.KeepKill()
+	}, end)
+	stack.Close()
+	return status, err
+}
+
+// answers waits until a connection to the boundary is accepted; no byte is sent (G21).
+func answers(b channel.Boundary, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := b.Dial(ctx)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return setup.Absent(b.String(), err)
+		}
+	}
+}
+
+// everybody is the early gate of a guest: there is none, the boundary decides each flow.
+type everybody struct{}
