@@ -5,19 +5,27 @@ import (
 	"time"
 )
 
-// Bucket limits how often something may happen: perSecond on average, as many at
+// Bucket limits how often something may happen: perSecond on average, burst at
 // once. The nil Bucket refuses everything.
 type Bucket struct {
 	mu        sync.Mutex
 	perSecond float64
+	burst     float64
 	left      float64
 	last      time.Time
 	now       func() time.Time
 }
 
-// NewBucket starts full. now is the clock.
+// NewBucket starts full, with as many turns as a second has. now is the clock.
 func NewBucket(perSecond int, now func() time.Time) *Bucket {
-	return &Bucket{perSecond: float64(perSecond), left: float64(perSecond), last: now(), now: now}
+	return &Bucket{perSecond: float64(perSecond), burst: float64(perSecond), left: float64(perSecond), last: now(), now: now}
+}
+
+// NewBurst is a Bucket that allows more at once than in a second.
+func NewBurst(perSecond, burst int, now func() time.Time) *Bucket {
+	b := NewBucket(perSecond, now)
+	b.burst, b.left = float64(burst), float64(burst)
+	return b
 }
 
 // Take uses one turn if there is one.
@@ -27,14 +35,30 @@ func (b *Bucket) Take() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.now()
-	if passed := now.Sub(b.last); passed > 0 {
-		b.left = min(b.perSecond, b.left+passed.Seconds()*b.perSecond)
-	}
-	b.last = now
+	b.fill()
 	if b.left < 1 {
 		return false
 	}
 	b.left--
 	return true
+}
+
+// Wait is how long it takes until there is a turn; 0 if there is one now.
+func (b *Bucket) Wait() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fill()
+	if b.left >= 1 {
+		return 0
+	}
+	return time.Duration((1 - b.left) / b.perSecond * float64(time.Second))
+}
+
+// fill is for holders of mu.
+func (b *Bucket) fill() {
+	now := b.now()
+	if passed := now.Sub(b.last); passed > 0 {
+		b.left = min(b.burst, b.left+passed.Seconds()*b.perSecond)
+	}
+	b.last = now
 }

@@ -67,7 +67,7 @@ func (r *Resolver) lookup(ctx context.Context, q dnsmessage.Question) (netip.Add
 		return netip.Addr{}, dnsmessage.RCodeNameError
 	}
 	v6 := q.Type == dnsmessage.TypeAAAA
-	if q.Class != dnsmessage.ClassINET || q.Type != dnsmessage.TypeA && !v6 || v6 && !r.IPv6 {
+	if q.Class != dnsmessage.ClassINET || q.Type != dnsmessage.TypeA && !v6 || v6 && !r.IPv6 || !v6 && !r.Table.IPv4() {
 		return netip.Addr{}, dnsmessage.RCodeSuccess
 	}
 	if name.Loopback(host) {

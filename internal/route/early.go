@@ -12,6 +12,7 @@ import (
 type Refusal struct {
 	Transport flow.Transport
 	Dst       netip.AddrPort // port 0 where the transport has none
+	Shut      bool           // the gate was shut for all, whatever policy says (B13)
 }
 
 // ErrMalformedLog says that a datagram of the log does not parse.
@@ -59,7 +60,7 @@ func ParseLog(b []byte) ([]Refusal, error) {
 
 func parsePacket(attrs []byte) (Refusal, bool, error) {
 	var payload []byte
-	transport := flow.Transport(0)
+	transport, shut := flow.Transport(0), false
 	for len(attrs) >= 4 {
 		size := int(binary.NativeEndian.Uint16(attrs))
 		kind := binary.NativeEndian.Uint16(attrs[2:]) & attrTypeMask
@@ -70,7 +71,7 @@ func parsePacket(attrs []byte) (Refusal, bool, error) {
 		case attrPayload:
 			payload = attrs[4:size]
 		case attrPrefix:
-			transport = transportOf(attrs[4:size])
+			transport, shut = transportOf(attrs[4:size])
 		}
 		attrs = attrs[min(align4(size), len(attrs)):]
 	}
@@ -78,23 +79,25 @@ func parsePacket(attrs []byte) (Refusal, bool, error) {
 		return Refusal{}, false, nil
 	}
 	dst, err := parseIP(payload, transport)
-	return Refusal{Transport: transport, Dst: dst}, err == nil, err
+	return Refusal{Transport: transport, Dst: dst, Shut: shut}, err == nil, err
 }
 
 // transportOf reads the log prefix, which the kernel ends with a zero byte.
-func transportOf(prefix []byte) flow.Transport {
+func transportOf(prefix []byte) (t flow.Transport, shut bool) {
 	for n := len(prefix); n > 0 && prefix[n-1] == 0; n = len(prefix) {
 		prefix = prefix[:n-1]
 	}
 	switch string(prefix) {
 	case "skep:tcp":
-		return flow.TCP
+		return flow.TCP, false
+	case "skep:shut":
+		return flow.TCP, true
 	case "skep:udp":
-		return flow.UDP
+		return flow.UDP, false
 	case "skep:other":
-		return flow.Other
+		return flow.Other, false
 	}
-	return 0
+	return 0, false
 }
 
 // parseIP reads where an IP packet was going. Ports are the first bytes of the

@@ -48,9 +48,11 @@ func TestParseLog(t *testing.T) {
 	dgram = append(dgram, logged(logPacket, attr(attrPrefix, []byte("other\x00")), attr(attrPayload, packet("1.1.1.1", 1)))...)
 	dgram = append(dgram, logged(2, []byte{1, 2, 3, 4})...)
 	dgram = append(dgram, logged(logPacket, attr(attrPrefix, []byte("skep:other\x00")), attr(attrPayload, packet("9.9.9.9", 1)))...)
+	dgram = append(dgram, logged(logPacket, attr(attrPrefix, []byte("skep:shut\x00")), attr(attrPayload, packet("8.8.8.8", 443)))...)
 	got, err := ParseLog(dgram)
 	want := []Refusal{
-		{flow.TCP, netip.MustParseAddrPort("100.64.0.5:8443")}, {flow.UDP, netip.MustParseAddrPort("[2001:db8::1]:443")}, {flow.Other, netip.MustParseAddrPort("9.9.9.9:0")},
+		{flow.TCP, netip.MustParseAddrPort("100.64.0.5:8443"), false}, {flow.UDP, netip.MustParseAddrPort("[2001:db8::1]:443"), false},
+		{flow.Other, netip.MustParseAddrPort("9.9.9.9:0"), false}, {flow.TCP, netip.MustParseAddrPort("8.8.8.8:443"), true},
 	}
 	if err != nil || len(got) != len(want) {
 		t.Fatal(got, err)

@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
 	"net/netip"
 	"sync"
 
@@ -23,6 +25,7 @@ type Table struct {
 
 type family struct {
 	next   uint64 // offset of the next address in the pool; never goes back
+	last   uint64 // offset of the last one that may be handed out
 	max    int
 	byName map[string]*entry
 	byAddr map[netip.Addr]*entry
@@ -36,13 +39,42 @@ type entry struct {
 	elem *list.Element // nil while a flow is open
 }
 
-// NewTable makes an empty table that holds at most max names in each family.
+// NewTable makes an empty table of the whole pools that holds at most max names in
+// each family.
 func NewTable(max int) *Table {
-	empty := func() family {
-		return family{next: 1, max: max, byName: map[string]*entry{}, byAddr: map[netip.Addr]*entry{}, used: list.New()}
-	}
-	return &Table{v4: empty(), v6: empty()}
+	return &Table{v4: newFamily(max, 1, 1<<22-1), v6: newFamily(max, 1, math.MaxUint64)}
 }
+
+// Slices are how many parts the IPv6 pool is cut into; of the IPv4 pool there are 64
+// (guest.md, G81).
+const (
+	Slices  = 1 << 16
+	slices4 = 64
+)
+
+// NewSlice is NewTable for one part of the pools, from which no other part's table
+// takes an address. From the 64th on it has no IPv4 address.
+func NewSlice(max, n int) (*Table, error) {
+	if n < 0 || n >= Slices {
+		return nil, fmt.Errorf("pool slice %d: want 0 to %d", n, Slices-1)
+	}
+	of := func(bits int) family {
+		first := uint64(n) << bits
+		return newFamily(max, first|1, first|(1<<bits-1))
+	}
+	t := &Table{v4: of(16), v6: of(48)}
+	if n >= slices4 {
+		t.v4 = family{}
+	}
+	return t, nil
+}
+
+func newFamily(max int, first, last uint64) family {
+	return family{next: first, last: last, max: max, byName: map[string]*entry{}, byAddr: map[netip.Addr]*entry{}, used: list.New()}
+}
+
+// IPv4 reports whether the table has IPv4 addresses at all (G82).
+func (t *Table) IPv4() bool { return t.v4.used != nil }
 
 // Assign gives the address of a normalised name in one family, the same as long
 // as the name stays. evicted is an address that just lost its name, or zero.
@@ -128,20 +160,18 @@ func (f *family) touch(e *entry) {
 
 // fresh takes the next address of the pool that is not reserved (B51).
 func (f *family) fresh(v6 bool) (netip.Addr, error) {
-	for {
+	reserved := name.Reserved4()
+	if v6 {
+		reserved = name.Reserved6()
+	}
+	for f.next != 0 && f.next <= f.last { // 0: the IPv6 offset ran over
 		addr := at(f.next, v6)
-		pool, reserved := name.Pool4(), name.Reserved4()
-		if v6 {
-			pool, reserved = name.Pool6(), name.Reserved6()
-		}
-		if !pool.Contains(addr) || f.next == 0 { // 0: the IPv6 offset ran over
-			return netip.Addr{}, ErrPoolUsedUp
-		}
 		f.next++
 		if !reserved.Contains(addr) {
 			return addr, nil
 		}
 	}
+	return netip.Addr{}, ErrPoolUsedUp
 }
 
 func at(offset uint64, v6 bool) netip.Addr {
@@ -151,7 +181,7 @@ func at(offset uint64, v6 bool) netip.Addr {
 		return netip.AddrFrom16(b)
 	}
 	b := name.Pool4().Addr().As4()
-	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(min(offset, 1<<31)))
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(offset))
 	return netip.AddrFrom4(b)
 }
 

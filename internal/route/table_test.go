@@ -1,12 +1,14 @@
 package route
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
 	"pgregory.net/rapid"
 
 	"skep.dev/skep/internal/name"
@@ -128,5 +130,50 @@ func TestBucket(t *testing.T) {
 	}
 	if (*Bucket)(nil).Take() {
 		t.Error("the nil bucket refuses")
+	}
+}
+
+// TestSlicesAreDisjoint: GI-10, G81. A full slice ends; from the 64th on there is no IPv4.
+func TestSlicesAreDisjoint(t *testing.T) {
+	seen := map[netip.Addr]int{}
+	for _, n := range []int{0, 1, 62, 63} {
+		table, err := NewSlice(4, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.v4.next = uint64(n)<<16 + 65000
+		for i := 0; ; i++ {
+			addr, _, err := table.Assign(fmt.Sprintf("n%d.test", i), false)
+			if errors.Is(err, ErrPoolUsedUp) {
+				break
+			}
+			if other, taken := seen[addr]; err != nil || taken || name.Reserved4().Contains(addr) {
+				t.Fatalf("slice %d hands out %s, which slice %d has: %v", n, addr, other, err)
+			}
+			seen[addr] = n
+		}
+		six, _, err := table.Assign("a.test", true)
+		if b := six.As16(); err != nil || int(b[8])<<8|int(b[9]) != n {
+			t.Errorf("slice %d gives %s, %v", n, six, err)
+		}
+	}
+	if len(seen) < 3*500 {
+		t.Errorf("%d addresses came of four slices", len(seen))
+	}
+	late, err := NewSlice(4, 64)
+	if err != nil || late.IPv4() {
+		t.Fatalf("slice 64 has IPv4: %v", err)
+	}
+	r := &Resolver{Table: late, Gate: &gate{}, Rate: NewBucket(10, time.Now), IPv6: true}
+	for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA} {
+		addr, code := r.lookup(t.Context(), dnsmessage.Question{Name: dnsmessage.MustNewName("a.test."), Type: kind, Class: dnsmessage.ClassINET})
+		if code != dnsmessage.RCodeSuccess || addr.IsValid() != (kind == dnsmessage.TypeAAAA) {
+			t.Errorf("%s: %s, %s", kind, addr, code)
+		}
+	}
+	for _, n := range []int{-1, Slices} {
+		if _, err := NewSlice(4, n); err == nil {
+			t.Errorf("slice %d is made", n)
+		}
 	}
 }
