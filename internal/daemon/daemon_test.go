@@ -28,7 +28,6 @@ import (
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
-	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
@@ -138,7 +137,6 @@ func newLab(t *testing.T) *lab {
 		Walls:   &fakeWalls{},
 		Orphan:  func(context.Context, string) (bool, error) { return false, nil },
 		Ceiling: func() (policy.Ceiling, error) { return policy.Ceiling{}, nil },
-		Names:   resolvers.Files{Conf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts")},
 	}
 	return l
 }

@@ -53,7 +53,7 @@ func (c *call) reserve(route *Route) (hold, *openai.Refusal) {
 		if _, raced := errors.AsType[*budget.Refused](err); !raced {
 			c.session.gateway.log.Error("reserve for a model call", "cell", account, "error", err)
 			return hold{}, &openai.Refusal{Status: http.StatusServiceUnavailable, Code: "budget_unavailable",
-				Message: "the budget of this cell cannot be written; see `skep logs`"}
+				Message: "the budget of this cell cannot be written; see `skep doctor`"}
 		}
 	}
 	return hold{}, &openai.Refusal{Status: http.StatusServiceUnavailable, Code: "busy",

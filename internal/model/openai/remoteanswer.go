@@ -89,7 +89,7 @@ func (a *remoteAnswer) Close() error {
 // told: a transport's own words may hold addresses.
 func (r *Remote) transportFault(ctx context.Context, sent *onceRead) *Refusal {
 	f := &Refusal{Status: http.StatusBadGateway, Code: "provider_unreachable",
-		Message: "the model's provider could not be reached; see `skep models` or try again"}
+		Message: "the model's provider could not be reached; try again, or check the url of this target in config.yaml"}
 	if errors.Is(context.Cause(ctx), errIdle) {
 		f.Status, f.Code, f.Message = http.StatusGatewayTimeout, "provider_silent", errIdle.Error()
 	}
