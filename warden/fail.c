@@ -1,20 +1,25 @@
 /* fail.c: how an error leaves a process of the warden, and the small writes to /proc that may fail. */
 #include "warden.h"
 
-struct failure_sink failure_sink = {-1, false};
+struct failure_sink failure_sink = {-1, false, -1};
 
-/* fail_as reports what was attempted, on what, and why; then the process ends, and with it the cell. */
+/* fail_as reports what was attempted, on what, and why; then the process ends, and with it the cell. While the cell is
+ * only half built there is nobody to tell: the worker reads one byte and builds another, or whoever asks for it hears. */
 void fail_as(int error, const char *what, const char *on)
 {
-    if (failure_sink.is_note) {
-        struct note n = {.kind = NOTE_FAILED, .a = error};
-        snprintf(n.text, sizeof n.text, "%s %s", what, on);
-        (void)!send(failure_sink.fd, &n, sizeof n, MSG_NOSIGNAL);
-    } else if (failure_sink.fd >= 0) {
-        struct event e = {.kind = EV_FAILED, .a = error};
-        snprintf(e.text, sizeof e.text, "%s %s", what, on);
-        (void)!send(failure_sink.fd, &e, sizeof e, MSG_NOSIGNAL);
-    }
+    struct request r;
+    static int fds[MAX_FDS];
+    unsigned came;
+    if (failure_sink.slot >= 0)
+        (void)!send(failure_sink.slot, "!", 1, MSG_NOSIGNAL);
+    if (failure_sink.fd < 0 && receive_request(failure_sink.slot, &r, fds, &came) > 0 && came > 1)
+        failure_sink.fd = fds[1];
+    struct note n = {.kind = NOTE_FAILED, .a = error};
+    struct event e = {.kind = EV_FAILED, .a = error};
+    snprintf(n.text, sizeof n.text, "%s %s", what, on);
+    snprintf(e.text, sizeof e.text, "%s %s", what, on);
+    bool is_note = failure_sink.is_note;
+    (void)!send(failure_sink.fd, is_note ? (void *)&n : &e, is_note ? sizeof n : sizeof e, MSG_NOSIGNAL);
     _exit(125);
 }
 
@@ -27,13 +32,11 @@ void must(long result, const char *what, const char *on)
 }
 
 /* write_text writes a file of /proc in one call; negative, with errno, if it cannot. */
-int write_text(const char *path, const char *text)
+int write_text(int dir, const char *path, const char *text)
 {
-    int f = open(path, O_WRONLY | O_CLOEXEC);
+    int f = openat(dir, path, O_WRONLY | O_CLOEXEC);
     ssize_t n = f < 0 ? -1 : write(f, text, strlen(text));
-    int error = errno;
     close_all(&f, 1);
-    errno = error;
     return n == (ssize_t)strlen(text) ? 0 : -1;
 }
 
@@ -48,7 +51,16 @@ int write_maps(const char *proc, const struct request *r, uint32_t uid_out, uint
     int result = 0;
     for (unsigned i = 0; i < 3 && result == 0; i++) {
         snprintf(path, sizeof path, "%s/%s", proc, names[i]);
-        result = write_text(path, text[i]);
+        result = write_text(AT_FDCWD, path, text[i]);
     }
     return result;
+}
+
+/* hold leaves a process these of the first capabilities, and no way to gain any by an exec. */
+void hold(uint32_t capabilities)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2] = {{capabilities, capabilities, 0}};
+    must(syscall(SYS_capset, &head, data), "drop capabilities", "");
+    must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs", "");
 }

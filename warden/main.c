@@ -17,29 +17,22 @@ static pid_t clone_into(uint64_t flags, int *pidfd)
 }
 
 /* take sorts the descriptors of a request into the cell. */
-static bool take(const struct request *r, int *fds, unsigned n)
+static bool take(const struct request *r, const int *fds, unsigned n)
 {
-    unsigned fixed = 5 + r->ncgroup + (r->flags & HAS_STDIO ? 1 : 0);
-    if (r->magic != WARDEN_MAGIC || r->version != WARDEN_VERSION || (r->flags & ~(uint32_t)HAS_STDIO) ||
-        r->ncgroup > MAX_CGROUPS || r->nfds != n || n < fixed)
+    if (n < 3 || (r->flags & ~(uint32_t)DETACHED))
         return false;
-    cell = (struct cell){.req = *r, .control = fds[1], .box = fds[2], .listening = fds[3], .log = fds[4]};
-    cell.stdio = cell.master = cell.slave = cell.listener = cell.nft = cell.pid1 = -1;
-    unsigned at = 5;
-    for (unsigned i = 0; i < r->ncgroup; i++)
-        cell.cgroups[i] = fds[at++];
-    if (r->flags & HAS_STDIO)
-        cell.stdio = fds[at++];
-    while (at < n)
-        cell.fds[cell.nfds++] = fds[at++];
+    cell = (struct cell){.req = *r, .slot = fds[0], .slot1 = fds[1], .spec_fd = fds[2], .nfds = n - 3};
+    cell.control = cell.box = cell.listening = cell.stdio = cell.master = cell.slave = cell.listener = cell.nft = -1;
+    fcntl(cell.slot, F_SETFL, 0), fcntl(cell.slot1, F_SETFL, 0); /* as with ours */
+    memcpy(cell.fds, fds + 3, cell.nfds * sizeof *fds);
     return true;
 }
 
 /* become_warden runs in the clone, in the cell's outer namespaces, once the maps are there. */
-static _Noreturn void become_warden(int spec_fd, int go)
+static _Noreturn void become_warden(int go)
 {
     char byte;
-    failure_sink = (struct failure_sink){cell.control, false};
+    failure_sink = (struct failure_sink){-1, false, cell.slot};
     prctl(PR_SET_NAME, "skep-warden");
     if (read(go, &byte, 1) != 1)
         _exit(125);
@@ -48,8 +41,6 @@ static _Noreturn void become_warden(int spec_fd, int go)
     must(setresuid(cell.req.uid_in, cell.req.uid_in, cell.req.uid_in), "take the id of", "the cell");
     /* The id map is written through /proc/self, which belongs to root while a process is not dumpable. */
     must(prctl(PR_SET_DUMPABLE, 1), "open /proc/self to its owner", "");
-    cell.spec = spec_map(spec_fd, cell.req.spec_len);
-    log_open(cell.log);
     serve_cell(&cell);
 }
 
@@ -57,13 +48,12 @@ static void build(const struct request *r, unsigned n)
 {
     int go[2] = {-1, -1}, pidfd = -1;
     pid_t pid = -1;
-    errno = EBADMSG;
     if (take(r, message_fds, n) && pipe2(go, O_CLOEXEC) == 0)
         pid = clone_into(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS, &pidfd);
     if (pid == 0) {
         close(3);
         close(go[1]);
-        become_warden(message_fds[0], go[0]);
+        become_warden(go[0]);
     }
     char proc[32];
     snprintf(proc, sizeof proc, "/proc/%d", pid);
@@ -78,6 +68,8 @@ static void build(const struct request *r, unsigned n)
 
 int main(void)
 {
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
     /* Children are reaped by the kernel; a cell's end is known by its pidfd and its event. */
     signal(SIGCHLD, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
@@ -88,14 +80,11 @@ int main(void)
     fcntl(3, F_SETFL, 0); /* the worker's end may be non-blocking; ours waits */
     for (;;) {
         struct request r;
-        unsigned n = MAX_FDS;
-        ssize_t got = receive_fds(3, &r, sizeof r, message_fds, &n);
-        if (got == 0)
-            return 0;
-        if (got < 0 && errno != EMSGSIZE)
-            return 1;
-        if (got != sizeof r)
-            r.magic = 0; /* refused as one that is not ours */
+        unsigned n;
+        ssize_t got = receive_request(3, &r, message_fds, &n);
+        if (got == 0 || (got < 0 && errno != EMSGSIZE && errno != EBADMSG))
+            return got < 0;
+        errno = EBADMSG; /* of one that is not ours */
         build(&r, n);
         close_all(message_fds, n);
     }

@@ -1,8 +1,8 @@
 /* mounts.c: the cell's tree (L8): a tmpfs skeleton, the grants, and what stands in their way.
  *
- * Order, and why: every descriptor is found again first, because the skeleton is then mounted over a directory of
- * the host's tree; the skeleton's own files come before the mounts, as the worker ordered them; /proc is mounted
- * by PID 1, in its own namespace, before the old root goes (the kernel wants a whole /proc still in view). */
+ * Order, and why: first what every cell has, its root, /dev and /proc, which may stand long before anything is asked
+ * for (L22); then what is granted, as the worker ordered it. /proc is mounted by PID 1, in its own namespace, before the
+ * old root goes (the kernel wants a whole /proc still in view), and that goes as soon as nothing is to be found in it. */
 #include "warden.h"
 
 #include <linux/openat2.h>
@@ -19,8 +19,9 @@ static int open_beneath(int dir, const char *path, int flags)
 
 /* find_again opens, in this mount namespace, the object of a descriptor that was opened in the host's: the kernel
  * mounts only what is in one's own namespace. The path is the kernel's own name of the descriptor, and only the very
- * same object is accepted; if it was renamed or replaced meanwhile, the cell is not built. */
-static int find_again(int fd)
+ * same object is accepted; if it was renamed or replaced meanwhile, the cell is not built. /tmp of the host lies
+ * under the cell's root and is entered by its descriptor. */
+static int find_again(const struct cell *c, int fd)
 {
     char link[64], path[4096];
     struct stat before, now;
@@ -30,7 +31,9 @@ static int find_again(int fd)
     path[n] = 0;
     struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW,
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    int again = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    bool covered = strncmp(path, "/tmp", 4) == 0 && (path[4] == '/' || !path[4]);
+    int again = covered ? open_beneath(c->under, path + 4, O_PATH)
+                        : (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
     must(again, "find again", path);
     must(fstat(fd, &before), "look at", path);
     must(fstat(again, &now), "look at", path);
@@ -58,7 +61,7 @@ static int parent_of(int root, const char *path, const char **name)
 
 static void attributes(int mount, uint32_t flags, const char *path)
 {
-    struct mount_attr a = {.attr_set = MOUNT_ATTR_NOSUID};
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_NOSUID, .propagation = MS_PRIVATE};
     if (!(flags & REC_DEVICES))
         a.attr_set |= MOUNT_ATTR_NODEV;
     if (flags & REC_READONLY)
@@ -188,24 +191,14 @@ static void apply(struct cell *c, const struct record *r)
         if (mkdirat(dir, name, r->mode) < 0 && errno != EEXIST)
             fail("make", path);
         break;
-    case OP_FILE:
-        write_file(c, r, path, dir, name);
-        break;
-    case OP_SYMLINK:
-        must(symlinkat(spec_string(c, r->data), dir, name), "link", path);
-        break;
+    case OP_FILE: write_file(c, r, path, dir, name); break;
+    case OP_SYMLINK: must(symlinkat(spec_string(c, r->data), dir, name), "link", path); break;
     case OP_BIND:
         attach(c, r->flags & REC_DETACHED ? dup(fd_of(c, r, 0)) : clone_tree(fd_of(c, r, 0), path), r, path);
         break;
-    case OP_OVERLAY:
-        attach(c, overlay(c, r, path), r, path);
-        break;
-    case OP_TMPFS:
-        attach(c, tmpfs(r->size, r->mode, path), r, path);
-        break;
-    case OP_HIDE:
-        hide(c, r, path);
-        break;
+    case OP_OVERLAY: attach(c, overlay(c, r, path), r, path); break;
+    case OP_TMPFS: attach(c, tmpfs(r->size, r->mode, path), r, path); break;
+    case OP_HIDE: hide(c, r, path); break;
     case OP_SELF:
     case OP_COVER: {
         int from = open_beneath(c->root, r->op == OP_SELF ? path : spec_string(c, r->data), O_PATH);
@@ -221,6 +214,7 @@ static void apply(struct cell *c, const struct record *r)
         attach(c, filesystem("devpts", options, path), r, path);
         break;
     }
+    case OP_PROC: attach(c, filesystem("proc", (const char *[]){NULL}, path), r, path); break;
     default:
         fail_as(EBADMSG, "unknown step for", path);
     }
@@ -228,51 +222,57 @@ static void apply(struct cell *c, const struct record *r)
         close(dir);
 }
 
-static void apply_all(struct cell *c, bool of_proc)
+/* apply_all applies the records of a spec. Detached mounts are what they are; all else is found again first. */
+static void apply_all(struct cell *c)
 {
-    for (uint32_t i = 0; i < c->spec->nrecords; i++)
-        if ((strncmp(spec_string(c, spec_record(c, i)->path), "/proc/", 6) == 0) == of_proc)
-            apply(c, spec_record(c, i));
-}
-
-/* mounts_build runs in PID 1, beside the warden, which builds the network: the tree, with a /proc of its own
- * namespace; then the old root goes. */
-void mounts_build(struct cell *c)
-{
-    must(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "separate the mounts of", "/");
-    bool seen[MAX_FDS] = {false}; /* detached mounts are what they are; all else is found again */
+    bool seen[MAX_FDS] = {false};
     for (uint32_t i = 0; i < c->spec->nrecords; i++) {
         const struct record *r = spec_record(c, i);
-        if (r->op != OP_BIND && r->op != OP_OVERLAY)
-            continue;
-        for (unsigned k = 0; k < (r->op == OP_OVERLAY && !(r->flags & (REC_READONLY | REC_OWN)) ? 2u : 1u); k++) {
+        bool overlaid = r->op == OP_OVERLAY && !(r->flags & (REC_READONLY | REC_OWN));
+        for (unsigned k = 0; k < (r->op == OP_BIND || r->op == OP_OVERLAY ? 1u + overlaid : 0); k++) {
             int fd = fd_of(c, r, k);
             if ((r->flags & REC_DETACHED) || seen[r->fd + k])
                 continue;
-            int again = find_again(fd);
+            int again = find_again(c, fd);
             must(dup3(again, fd, O_CLOEXEC), "keep the descriptor of", spec_string(c, r->path));
             close(again);
             seen[r->fd + k] = true;
         }
+        apply(c, r);
     }
-    int root = tmpfs(16 << 20, 0755, "/");
-    struct mount_attr a = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
-    must(mount_setattr(root, "", AT_EMPTY_PATH, &a, sizeof a), "restrict", "/");
-    must(move_mount(root, "", AT_FDCWD, "/tmp", MOVE_MOUNT_F_EMPTY_PATH), "mount the cell's root", "");
-    close(root);
-    c->root = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    must(c->root, "open the cell's root", "");
-    must(mkdirat(c->root, "proc", 0555), "make", "/proc");
-    apply_all(c, false);
+}
+
+static void leave_host(const struct cell *c)
+{
     must(fchdir(c->root), "enter the cell's root", "");
-    const char *none[] = {NULL};
-    const struct record plain = {.flags = REC_NOEXEC};
-    attach(c, filesystem("proc", none, "/proc"), &plain, "/proc");
-    apply_all(c, true);
     must(syscall(SYS_pivot_root, ".", "."), "change the root", "");
     must(umount2(".", MNT_DETACH), "leave the host's tree", "");
     must(chdir("/"), "enter", "/");
-    a.attr_set = MOUNT_ATTR_RDONLY;
+}
+
+/* mounts_begin runs in PID 1, beside the warden, which builds the network. While the host's tree stays in view it is a
+ * slave: what the host unmounts goes here too. */
+void mounts_begin(struct cell *c)
+{
+    must(mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL), "separate the mounts of", "/");
+    must(c->under = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC), "open", "/tmp");
+    int root = tmpfs(16 << 20, 0755, "/");
+    attributes(root, 0, "/");
+    must(move_mount(root, "", AT_FDCWD, "/tmp", MOVE_MOUNT_F_EMPTY_PATH), "mount the cell's root", "");
+    close(root);
+    must(c->root = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC), "open the cell's root", "");
+    apply_all(c);
+    if (c->req.flags & DETACHED)
+        leave_host(c);
+}
+
+/* mounts_complete adds what this cell is granted. */
+void mounts_complete(struct cell *c)
+{
+    apply_all(c);
+    if (!(c->req.flags & DETACHED))
+        leave_host(c);
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
     must(mount_setattr(AT_FDCWD, "/", 0, &a, sizeof a), "restrict", "/");
     must(mount_setattr(AT_FDCWD, "/dev", 0, &a, sizeof a), "restrict", "/dev");
 }

@@ -58,39 +58,32 @@ static void table(int s, const void *bytes, size_t len, uint32_t last, const cha
 
 static int socket_on(int family, int type, uint16_t port, bool tolerate)
 {
-    int s = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int one = 1, r;
-    if (s < 0 && tolerate)
-        return -1;
-    must(s, "open a listener of the box", "");
-    if (family == AF_INET6) {
-        struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int s = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+    if (family == AF_INET6)
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-        r = bind(s, (struct sockaddr *)&a, sizeof a);
-    } else {
-        struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-        r = bind(s, (struct sockaddr *)&a, sizeof a);
-    }
-    if (r < 0 && tolerate) {
-        close(s);
-        return -1;
-    }
-    must(r, "bind a listener of the box", "");
-    if (type == SOCK_STREAM)
-        must(listen(s, 1024), "listen for the box", "");
-    return s;
+    const void *at = family == AF_INET6 ? (const void *)&six : &four;
+    int r = s < 0 ? s : bind(s, at, family == AF_INET6 ? sizeof six : sizeof four);
+    if (r == 0 && type == SOCK_STREAM)
+        r = listen(s, 1024);
+    if (r == 0)
+        return s;
+    if (!tolerate)
+        fail("open a listener of the box", "");
+    close_all(&s, 1);
+    return -1;
 }
 
-/* net_build makes the namespace whole and hands the box its sockets in one message: TCP, DNS over UDP, DNS over
- * TCP, each for both families, and the early gate's log. The warden keeps no copy, so that the kernel resets new
- * connects when the box dies. Without IPv6 the IPv4 socket stands in both places. */
+/* net_build makes the namespace whole, with the sockets that the box will serve: TCP, DNS over UDP, DNS over TCP, each
+ * for both families, and the early gate's log. Without IPv6 the IPv4 socket stands in both places. */
 void net_build(struct cell *c)
 {
     int rt = netlink_open(NETLINK_ROUTE);
     table(rt, rt_common, sizeof rt_common, rt_common_last, "addresses and routes");
     bool six = netlink_call(rt, rt_ipv6, sizeof rt_ipv6, rt_ipv6_last) == 0;
     /* Nothing between agent and box is a network: a congestion control that paces only costs. */
-    (void)!write_text("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
+    (void)!write_text(c->host_proc, "sys/net/ipv4/tcp_congestion_control", "reno");
     close(rt);
 
     c->nft = netlink_open(NETLINK_NETFILTER);
@@ -101,21 +94,28 @@ void net_build(struct cell *c)
     setsockopt(nflog, SOL_SOCKET, SO_RCVBUF, &big, sizeof big);
     setsockopt(nflog, SOL_NETLINK, NETLINK_NO_ENOBUFS, &one, sizeof one);
 
-    int fds[7];
-    unsigned n = 0;
+    c->nfds = 0;
     static const struct { int type; uint16_t port; } listeners[] = {
         {SOCK_STREAM, port_tcp}, {SOCK_DGRAM, port_dns}, {SOCK_STREAM, port_dns}};
     for (unsigned i = 0; i < 3; i++) {
         int four = socket_on(AF_INET, listeners[i].type, listeners[i].port, false);
         int other = six ? socket_on(AF_INET6, listeners[i].type, listeners[i].port, true) : -1;
-        fds[n++] = four;
-        fds[n++] = other >= 0 ? other : dup(four);
+        c->fds[c->nfds++] = four;
+        c->fds[c->nfds++] = other >= 0 ? other : dup(four);
     }
-    fds[n++] = nflog;
-    struct gate hello = {.op = six ? 6 : 4};
-    if (!send_fds(c->box, &hello, sizeof hello, fds, n))
+    c->fds[c->nfds++] = nflog;
+    c->ipv6 = six;
+}
+
+/* net_hand_over gives the box its sockets in one message. The warden keeps no copy, so that the kernel resets new
+ * connects when the box dies. */
+void net_hand_over(struct cell *c)
+{
+    struct gate hello = {.op = c->ipv6 ? 6 : 4};
+    if (!send_fds(c->box, &hello, sizeof hello, c->fds, c->nfds))
         fail("hand the box its sockets", "");
-    close_all(fds, n);
+    close_all(c->fds, c->nfds);
+    c->nfds = 0;
 }
 
 /* gate_change adds to a set or removes from it: the generated message with the box's values in its holes. */
@@ -169,10 +169,8 @@ static int gate_counter(struct cell *c, uint64_t *value)
     if (n < 0)
         return -errno;
     struct nlmsghdr *h = (void *)answer;
-    if (!NLMSG_OK(h, (unsigned)n) || h->nlmsg_type == NLMSG_ERROR)
-        return -EIO;
     size_t head = NLMSG_LENGTH(sizeof(struct nfgenmsg)), len = 0;
-    if (h->nlmsg_len < head)
+    if (!NLMSG_OK(h, (unsigned)n) || h->nlmsg_type == NLMSG_ERROR || h->nlmsg_len < head)
         return -EIO;
     const char *data = find(answer + head, h->nlmsg_len - head, NFTA_OBJ_DATA, &len);
     const char *packets = data ? find(data, len, NFTA_COUNTER_PACKETS, &len) : NULL;

@@ -3,15 +3,16 @@
  *
  *   warden                       PID 1                                  agent
  *     | clone(NEWPID)              |
- *     | network, the box's sockets | mounts, /proc, pivot_root           (mounts_build)
+ *     | network                    | root, /dev, /proc                    (mounts_begin)
+ *     | waits for its request      | waits for its request (L22)
+ *     | the box's sockets          | grants, pivot_root                   (mounts_complete)
  *     | serves the box's gate      | its cgroups: one thread that moves itself needs no grace period of the kernel's
  *     |                            | cgroup namespace, NPROC limit
  *     |                            | inner user namespace, no capability, no_new_privs
  *     |                            | Landlock, then seccomp: mounts and rules need calls that the filter refuses
+ *     | --- GO, by the box (B163)> |
  *     | <-- BUILT + listener ----- |
- *     | waits for the box (B163)   |
- *     | --------- GO ------------> |
- *     |                            | fork ----------------------------> session, terminal, exec
+ *     |                            | vfork ---------------------------> session, terminal, exec
  *     | <-------- EXECUTED ------- |
  *     | <-------- EXITED --------- |
  */
@@ -24,6 +25,7 @@
 #include "tables.h"
 
 static char *argv_of[MAX_ARGS + 1], *envp_of[MAX_ARGS + 1];
+static volatile int exec_error;
 static volatile sig_atomic_t agent;
 
 static void note(struct cell *c, uint32_t kind, int32_t a, const char *text, const int *fds, unsigned nfds)
@@ -46,13 +48,13 @@ static void inner_namespace(const struct cell *c)
 
 static void drop_capabilities(void)
 {
-    for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
-        must(prctl(PR_CAPBSET_DROP, cap), "empty the bounding set", "");
+    int cap = 0;
+    while (prctl(PR_CAPBSET_DROP, cap) == 0)
+        cap++;
+    if (prctl(PR_CAPBSET_READ, cap) >= 0) /* it failed at one that the kernel has */
+        fail("empty the bounding set", "");
     must(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "clear the ambient set", "");
-    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct none[2] = {{0}};
-    must(syscall(SYS_capset, &head, none), "drop every capability", "");
-    must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs", "");
+    hold(0);
 }
 
 /* Rights and scopes of linux/landlock.h that this build's headers may not name yet. */
@@ -120,8 +122,10 @@ static void forward(int signal)
         kill(-(pid_t)agent, signal);
 }
 
-static _Noreturn void become_agent(struct cell *c, int status)
+/* become_agent runs on PID 1's memory, which waits meanwhile: a copy would cost more than the exec. */
+static int become_agent(void *cell)
 {
+    struct cell *c = cell;
     const struct spec *s = c->spec;
     setsid();
     if (s->terminal) {
@@ -129,25 +133,17 @@ static _Noreturn void become_agent(struct cell *c, int status)
         c->in[0] = c->out[1] = c->err[1] = c->slave;
     }
     must(dup2(c->in[0], 0) | dup2(c->out[1], 1) | dup2(c->err[1], 2), "set up standard input and output", "");
-    enum { keep = 3 };
-    if (status != keep)
-        must(dup3(status, keep, O_CLOEXEC), "keep the status pipe", "");
-    syscall(SYS_close_range, 4, ~0U, 0);
+    syscall(SYS_close_range, 3, ~0U, 0);
     sigset_t none;
     sigemptyset(&none);
-    for (int i = 1; i < NSIG; i++)
-        signal(i, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    int32_t error;
-    if (chdir(spec_string(c, s->dir)) < 0)
-        goto out;
     umask(022);
     environ = envp_of; /* its PATH is where a name without a slash is looked for */
-    execvp(argv_of[0], argv_of);
-out:
-    error = errno;
-    (void)!write(keep, &error, sizeof error);
-    _exit(error == ENOENT ? 127 : 126);
+    if (chdir(spec_string(c, s->dir)) == 0)
+        execvp(argv_of[0], argv_of);
+    exec_error = errno;
+    _exit(exec_error == ENOENT ? 127 : 126);
 }
 
 /* reap waits for every orphan of the cell; the status of the agent alone is reported (L19). */
@@ -156,8 +152,6 @@ static _Noreturn void reap(struct cell *c, pid_t child)
     for (;;) {
         int status;
         pid_t p = waitpid(-1, &status, 0);
-        if (p < 0 && errno == EINTR)
-            continue;
         if (p < 0)
             _exit(125);
         if (p != child)
@@ -181,19 +175,37 @@ static int terminal(struct cell *c)
     return master;
 }
 
+/* join takes what is PID 1's of a cell. */
+static void join(struct cell *c)
+{
+    close_all(c->fds, c->nfds);
+    meet(c, c->slot1, c->fds, &c->nfds);
+    memmove(c->fds, c->fds + 1, --c->nfds * sizeof *c->fds);
+}
+
+/* enter_cgroups waits until the worker has made them, which it did beside the mounts. */
+static void enter_cgroups(struct cell *c)
+{
+    struct request r;
+    close_all(c->fds, c->nfds);
+    must(receive_request(c->slot1, &r, c->fds, &c->nfds) - 1, "wait for the cgroups of", "the cell");
+    for (unsigned i = 0; i < c->nfds; i++)
+        must(write(c->fds[i], "0", 1), "enter a cgroup", "");
+}
+
 void pid1_run(struct cell *c)
 {
-    const struct spec *s = c->spec;
-    failure_sink = (struct failure_sink){c->sync[1], true};
+    failure_sink = (struct failure_sink){c->sync[1], true, c->slot1};
     prctl(PR_SET_NAME, "skep-pid1");
     must(prctl(PR_SET_PDEATHSIG, SIGKILL), "tie PID 1 to its warden", "");
-    mounts_build(c);
+    c->spec = spec_map(c->spec_fd, c->req.spec_len);
+    mounts_begin(c);
+    join(c);
+    const struct spec *s = c->spec;
+    mounts_complete(c);
     int kept[2] = {-1, s->terminal ? terminal(c) : -1};
     must(sethostname(spec_string(c, s->hostname), strlen(spec_string(c, s->hostname))), "name the host", "");
-    for (unsigned i = 0; i < c->req.ncgroup; i++) {
-        must(write(c->cgroups[i], "0", 1), "enter a cgroup", "");
-        close(c->cgroups[i]);
-    }
+    enter_cgroups(c);
     must(unshare(CLONE_NEWCGROUP), "make the cgroup namespace", "");
     struct rlimit limit = {s->nproc, s->nproc}, none = {0, 0};
     if (s->nproc > 0)
@@ -207,8 +219,6 @@ void pid1_run(struct cell *c)
     /* The parent's death signal is cleared by a change of credentials. */
     must(prctl(PR_SET_PDEATHSIG, SIGKILL), "tie PID 1 to its warden", "");
     landlock(c);
-    int status[2];
-    must(pipe2(status, O_CLOEXEC), "make the status pipe", "");
     kept[0] = seccomp(c);
     note(c, NOTE_BUILT, 0, "", kept, s->terminal ? 2 : 1);
     close_all(kept, 2);
@@ -216,17 +226,13 @@ void pid1_run(struct cell *c)
     if (recv(c->sync[1], &go, sizeof go, 0) != sizeof go || go.kind != NOTE_GO)
         _exit(125);
 
-    pid_t child = fork();
+    static char stack[128 << 10] __attribute__((aligned(16))); /* an exec through a PATH copies arguments */
+    pid_t child = clone(become_agent, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, c);
     must(child, "fork the agent", "");
-    if (child == 0)
-        become_agent(c, status[1]);
     agent = child;
     static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH};
     for (unsigned i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
         signal(passed_on[i], forward);
-    close(status[1]);
-    int32_t error = 0;
-    ssize_t n = read(status[0], &error, sizeof error);
     /* From here on PID 1 holds its end of the socket pair, and nothing else. */
     int sync = c->sync[1];
     must(dup3(sync, 3, O_CLOEXEC), "keep the socket to the warden", "");
@@ -234,9 +240,6 @@ void pid1_run(struct cell *c)
     failure_sink.fd = 3;
     close(0), close(1), close(2);
     syscall(SYS_close_range, 4, ~0U, 0);
-    if (n == sizeof error)
-        note(c, NOTE_EXEC_FAILED, error, argv_of[0], NULL, 0);
-    else
-        note(c, NOTE_EXECUTED, 0, "", NULL, 0);
+    note(c, exec_error ? NOTE_EXEC_FAILED : NOTE_EXECUTED, exec_error, exec_error ? argv_of[0] : "", NULL, 0);
     reap(c, child);
 }

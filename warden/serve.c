@@ -55,8 +55,7 @@ static void detach(struct cell *c)
 
 static void attach_client(struct cell *c, int fd)
 {
-    if (c->stdio >= 0)
-        detach(c);
+    detach(c);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     c->stdio = fd;
     tell(c, EV_ATTACHED, 0, "");
@@ -67,8 +66,6 @@ static bool flush_client(struct cell *c)
 {
     while (c->stdio >= 0 && client.out_at < client.out_len) {
         ssize_t n = send(c->stdio, client.out + client.out_at, client.out_len - client.out_at, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n < 0 && errno == EAGAIN)
             return false;
         if (n < 0) {
@@ -111,8 +108,6 @@ static void to_agent(struct cell *c)
     int *fd = agent_input(c);
     while (*fd >= 0 && client.agent_at < client.agent_len) {
         ssize_t n = write(*fd, client.to_agent + client.agent_at, client.agent_len - client.agent_at);
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
@@ -193,17 +188,13 @@ static void command(struct cell *c)
         drop(&c->control);
         return;
     }
-    if (n != sizeof m) {
-        if (nfds)
-            close(fd);
-        return;
-    }
-    if (m.kind == CMD_ATTACH && nfds == 1) {
+    if (n == sizeof m && m.kind == CMD_ATTACH && nfds == 1) {
         attach_client(c, fd);
         return;
     }
-    if (nfds)
-        close(fd);
+    close_all(&fd, nfds);
+    if (n != sizeof m)
+        return;
     if (m.kind == CMD_SIGNAL && m.a > 0 && m.a < NSIG)
         kill(c->pid1_pid, m.a);
     else if (m.kind == CMD_KILL)
@@ -321,11 +312,7 @@ static void accept_daemon(struct cell *c)
 /* keep_only leaves the warden what its loop needs: the packet sets, and the memory of a notified process. */
 static void keep_only(void)
 {
-    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct data[2] = {{0}};
-    data[0].effective = data[0].permitted = 1U << CAP_NET_ADMIN | 1U << CAP_SYS_PTRACE;
-    must(syscall(SYS_capset, &head, data), "drop the capabilities that are no longer needed", "");
-    must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs", "");
+    hold(1U << CAP_NET_ADMIN | 1U << CAP_SYS_PTRACE);
     must(prctl(PR_SET_DUMPABLE, 0), "close /proc/self", "");
 }
 
@@ -333,12 +320,24 @@ static void pipes(struct cell *c)
 {
     int *pairs[] = {c->in, c->out, c->err};
     for (unsigned i = 0; i < 3; i++) {
-        pairs[i][0] = pairs[i][1] = -1;
-        if (c->spec->terminal)
-            continue;
         must(pipe2(pairs[i], O_CLOEXEC), "make a pipe", "");
         fcntl(pairs[i][i == 0], F_SETFL, O_NONBLOCK); /* the warden's side */
     }
+}
+
+/* join takes what is the warden's of a cell. */
+static void join(struct cell *c)
+{
+    static int fds[MAX_FDS];
+    unsigned n;
+    struct request r = meet(c, c->slot, fds, &n);
+    drop(&c->slot);
+    if ((r.flags & ~(uint32_t)HAS_STDIO) || n != 5 + r.flags)
+        fail_as(EBADMSG, "read the build request:", "the warden's part");
+    c->control = fds[1], c->box = fds[2], c->listening = fds[3], c->log = fds[4], c->stdio = r.flags ? fds[5] : -1;
+    log_open(c->log);
+    if (c->spec->terminal)
+        drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);
 }
 
 /* built waits for PID 1's note that all stands but the agent, and takes the descriptors that come with it. */
@@ -370,17 +369,17 @@ static void start(struct cell *c)
     pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof a);
     must(pid, "clone PID 1", "");
     if (pid == 0) {
-        drop(&c->sync[0]), drop(&c->control), drop(&c->box), drop(&c->listening), drop(&c->log);
-        drop(&c->stdio), drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);
+        drop(&c->sync[0]), drop(&c->slot), drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);
         pid1_run(c);
     }
     c->pid1_pid = pid;
-    drop(&c->sync[1]), drop(&c->in[0]), drop(&c->out[1]), drop(&c->err[1]);
+    drop(&c->sync[1]), drop(&c->in[0]), drop(&c->out[1]), drop(&c->err[1]), drop(&c->slot1), drop(&c->spec_fd);
     close_all(c->fds, c->nfds);
-    close_all(c->cgroups, c->req.ncgroup);
-    c->nfds = 0;
     net_build(c);
-    while (!c->boundary || c->listener < 0) {
+    keep_only();
+    join(c);
+    net_hand_over(c);
+    for (bool going = false; !going || c->listener < 0;) {
         struct pollfd p[2] = {{c->box, POLLIN, 0}, {c->listener < 0 ? c->sync[0] : -1, POLLIN, 0}};
         if (c->box < 0)
             fail_as(EPIPE, "wait for the box of", "the cell");
@@ -389,9 +388,11 @@ static void start(struct cell *c)
             gate_serve(c, false);
         if (p[1].revents)
             built(c);
+        const struct note go = {.kind = NOTE_GO};
+        if (c->boundary && !going)
+            must(send(c->sync[0], &go, sizeof go, MSG_NOSIGNAL), "let PID 1 go on", "");
+        going = c->boundary;
     }
-    struct note go = {.kind = NOTE_GO};
-    must(send(c->sync[0], &go, sizeof go, MSG_NOSIGNAL), "let PID 1 go on", "");
     fcntl(c->sync[0], F_SETFL, O_NONBLOCK);
 }
 
@@ -426,27 +427,21 @@ void serve_cell(struct cell *c)
 {
     signal(SIGCHLD, SIG_DFL);
     start(c);
-    keep_only();
     if (c->stdio >= 0)
         fcntl(c->stdio, F_SETFL, O_NONBLOCK);
     else if (!c->spec->terminal)
         drop(&c->in[1]); /* nobody will ever write: the agent reads the end of its input */
     for (;;) {
         enum { PID1, SYNC, LISTEN, NOTIFY, GATE, CONTROL, OUT, ERR, IN, CLIENT, COUNT };
-        struct pollfd p[COUNT];
         bool idle = client.out_len == 0;
         int *out = c->spec->terminal ? &c->master : &c->out[0];
         short client_events = (short)((client.agent_len == 0 ? POLLIN : 0) | (idle ? 0 : POLLOUT));
-        p[PID1] = (struct pollfd){c->pid1, POLLIN, 0};
-        p[SYNC] = (struct pollfd){c->sync[0], POLLIN, 0};
-        p[LISTEN] = (struct pollfd){c->listening, POLLIN, 0};
-        p[NOTIFY] = (struct pollfd){c->listener, POLLIN, 0};
-        p[GATE] = (struct pollfd){c->box, POLLIN, 0};
-        p[CONTROL] = (struct pollfd){c->control, POLLIN, 0};
-        p[OUT] = (struct pollfd){idle ? *out : -1, POLLIN, 0};
-        p[ERR] = (struct pollfd){idle ? c->err[0] : -1, POLLIN, 0};
-        p[IN] = (struct pollfd){client.agent_len > 0 ? *agent_input(c) : -1, POLLOUT, 0};
-        p[CLIENT] = (struct pollfd){c->stdio, client_events, 0};
+        struct pollfd p[COUNT] = {
+            [PID1] = {c->pid1, POLLIN, 0}, [SYNC] = {c->sync[0], POLLIN, 0},
+            [LISTEN] = {c->listening, POLLIN, 0}, [CONTROL] = {c->control, POLLIN, 0},
+            [NOTIFY] = {c->listener, POLLIN, 0}, [GATE] = {c->box, POLLIN, 0},
+            [OUT] = {idle ? *out : -1, POLLIN, 0}, [ERR] = {idle ? c->err[0] : -1, POLLIN, 0},
+            [IN] = {client.agent_len > 0 ? *agent_input(c) : -1, POLLOUT, 0}, [CLIENT] = {c->stdio, client_events, 0}};
         if (poll(p, COUNT, -1) < 0) {
             if (errno == EINTR)
                 continue;

@@ -36,6 +36,22 @@ const struct spec *spec_map(int fd, uint32_t len)
     return s;
 }
 
+/* meet waits until the worker completes the cell (L22), and reads its spec. */
+struct request meet(struct cell *c, int slot, int *fds, unsigned *n)
+{
+    struct request r;
+    ssize_t got = receive_request(slot, &r, fds, n);
+    if (got == 0)
+        _exit(0);
+    failure_sink.slot = -1;
+    if (failure_sink.fd < 0 && *n > 1)
+        failure_sink.fd = fds[1];
+    must(got, "read", "the build request");
+    c->spec = spec_map(fds[0], r.spec_len);
+    close(fds[0]);
+    return r;
+}
+
 const struct record *spec_record(const struct cell *c, uint32_t i)
 {
     return (const struct record *)(base + sizeof *c->spec) + i;

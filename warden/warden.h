@@ -43,20 +43,21 @@ enum {
     MAX_FDS = 250,  /* descriptors of one message (SCM_MAX_FD is 253) */
     MAX_RECORDS = 4096,
     MAX_SPEC = 4 << 20,
-    MAX_CGROUPS = 8,
     MAX_ARGS = 4096,
 };
 
-/* One request of the worker. The descriptors come with it, in this order: spec (a sealed memfd), control,
- * box, listening, log, ncgroup files of cgroups that PID 1 enters, stdio if HAS_STDIO, then those that records name. */
+/* What the worker asks for. Every spec is a sealed memfd, and descriptors come in this order:
+ *   of the parent   a warden with what every cell has (L22): the warden's own socket, PID 1's, spec, those of its records
+ *   of the warden   its part of the cell: spec, control, box, listening, log, stdio if HAS_STDIO
+ *   of PID 1        its part of the cell: spec, those that records name; then, once more, the cgroups to enter
+ * The ids and what stands for every cell come with the first; nothing of a cell does. */
 struct request {
     uint32_t magic, version;
     uint32_t flags;
     uint32_t uid_in, gid_in, uid_out, gid_out;
-    uint32_t nfds, ncgroup;
-    uint32_t spec_len;
+    uint32_t nfds, spec_len, pad;
 };
-enum { HAS_STDIO = 1 };
+enum { HAS_STDIO = 1, DETACHED = 2 /* the parent's: no record names a place of the host's tree */ };
 
 struct reply {
     uint32_t magic;
@@ -78,8 +79,7 @@ struct spec {
     uint64_t memory;                  /* what sysinfo shows, bytes, 0 = the host's */
 };
 
-/* Records of paths below /proc are PID 1's: that mount is made in its namespace. */
-enum op { OP_DIR = 1, OP_FILE, OP_SYMLINK, OP_BIND, OP_OVERLAY, OP_TMPFS, OP_HIDE, OP_SELF, OP_COVER, OP_DEVPTS };
+enum op { OP_DIR = 1, OP_FILE, OP_SYMLINK, OP_BIND, OP_OVERLAY, OP_TMPFS, OP_HIDE, OP_SELF, OP_COVER, OP_DEVPTS, OP_PROC };
 
 struct record {
     uint32_t op, flags;
@@ -136,29 +136,27 @@ struct gate_ack {
 };
 enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER, GATE_READY };
 
-_Static_assert(sizeof(struct request) == 40, "request");
-_Static_assert(sizeof(struct spec) == 64, "spec");
-_Static_assert(sizeof(struct record) == 40, "record");
-_Static_assert(sizeof(struct event) == 128, "event");
-_Static_assert(sizeof(struct command) == 32, "command");
-_Static_assert(sizeof(struct gate) == 56, "gate");
-_Static_assert(sizeof(struct gate_ack) == 24, "gate_ack");
+_Static_assert(sizeof(struct request) == 40 && sizeof(struct spec) == 64 && sizeof(struct record) == 40, "of the worker");
+_Static_assert(sizeof(struct event) == 128 && sizeof(struct command) == 32, "of skepd");
+_Static_assert(sizeof(struct gate) == 56 && sizeof(struct gate_ack) == 24, "of the box");
 
 /* One cell, in the warden and its children. */
 struct cell {
     struct request req;
     const struct spec *spec;
+    int slot, slot1;        /* where the worker asks the warden and PID 1 to complete the cell */
+    int spec_fd;            /* of what every cell has */
     int control, box, listening, log, stdio;
-    int cgroups[MAX_CGROUPS];
     int fds[MAX_FDS];
     unsigned nfds;
     int host_proc;          /* the host's /proc, for the memory of a notified process */
-    int root;               /* the cell's root while it is built */
+    int root, under;        /* the cell's root while it is built, and the directory that it covers */
     int master, slave;      /* the pseudo-terminal */
     int in[2], out[2], err[2];
     int sync[2];            /* warden, PID 1 */
     int listener;           /* seccomp notifications */
     int nft;                /* netlink socket of the gate */
+    bool ipv6;              /* the cell's namespace has it */
     bool boundary;          /* the box has answered under its policy (B163) */
     int pid1;               /* pidfd */
     pid_t pid1_pid;
@@ -173,20 +171,23 @@ struct note {
 enum { NOTE_BUILT = 1, NOTE_GO, NOTE_EXECUTED, NOTE_EXEC_FAILED, NOTE_EXITED, NOTE_FAILED };
 
 /* fail.c: errors end the process that meets them, with what was attempted. */
-extern struct failure_sink { int fd; bool is_note; } failure_sink;
+extern struct failure_sink { int fd; bool is_note; int slot; } failure_sink;
 _Noreturn void fail_as(int error, const char *what, const char *on);
 _Noreturn void fail(const char *what, const char *on); /* of errno */
 void must(long result, const char *what, const char *on);
-int write_text(const char *path, const char *text);
+int write_text(int dir, const char *path, const char *text);
+void hold(uint32_t capabilities);
 int write_maps(const char *proc, const struct request *r, uint32_t uid_out, uint32_t gid_out);
 
 /* wire.c */
 ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds);
 bool send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned nfds);
 void close_all(int *fds, unsigned n);
+ssize_t receive_request(int sock, struct request *r, int *fds, unsigned *nfds);
 
 /* spec.c: every access to the spec goes through these, bounds checked. */
 const struct spec *spec_map(int fd, uint32_t len);
+struct request meet(struct cell *c, int slot, int *fds, unsigned *n);
 const struct record *spec_record(const struct cell *c, uint32_t i);
 const char *spec_string(const struct cell *c, uint32_t offset);
 const void *spec_data(const struct cell *c, uint32_t offset, uint32_t len);
@@ -194,10 +195,12 @@ void spec_vector(const struct cell *c, uint32_t offset, uint32_t count, char **i
 
 /* net.c */
 void net_build(struct cell *c);
+void net_hand_over(struct cell *c);
 void gate_serve(struct cell *c, bool last);
 
 /* mounts.c */
-void mounts_build(struct cell *c);
+void mounts_begin(struct cell *c);
+void mounts_complete(struct cell *c);
 
 /* pid1.c */
 _Noreturn void pid1_run(struct cell *c);

@@ -1,4 +1,5 @@
-/* wire.c: one message with its descriptors over a seqpacket socket. */
+/* wire.c: one message with its descriptors over a seqpacket socket. No call is interrupted here: only PID 1 has handlers,
+ * and those restart what they interrupt. */
 #include "warden.h"
 
 #include <sys/uio.h>
@@ -18,10 +19,7 @@ ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds)
     struct iovec iov = {buf, len};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
     unsigned room = *nfds;
-    ssize_t n;
-    do
-        n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
     *nfds = 0;
     if (n < 0)
         return n;
@@ -47,6 +45,20 @@ ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds)
     return n;
 }
 
+/* receive_request takes one request of the worker: 0 at its end, negative if what came is none. */
+ssize_t receive_request(int sock, struct request *r, int *fds, unsigned *nfds)
+{
+    *nfds = MAX_FDS;
+    ssize_t got = receive_fds(sock, r, sizeof *r, fds, nfds);
+    if (got == 0 || (got == sizeof *r && r->magic == WARDEN_MAGIC && r->version == WARDEN_VERSION && r->nfds == *nfds))
+        return got;
+    close_all(fds, *nfds);
+    *nfds = 0;
+    if (got > 0)
+        errno = EBADMSG;
+    return -1;
+}
+
 bool send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned nfds)
 {
     static char space[CMSG_SPACE(sizeof(int) * MAX_FDS)] __attribute__((aligned(8)));
@@ -64,9 +76,5 @@ bool send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned nf
         h->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
         memcpy(CMSG_DATA(h), fds, sizeof(int) * nfds);
     }
-    ssize_t n;
-    do
-        n = sendmsg(sock, &m, MSG_NOSIGNAL);
-    while (n < 0 && errno == EINTR);
-    return n == (ssize_t)len;
+    return sendmsg(sock, &m, MSG_NOSIGNAL) == (ssize_t)len;
 }

@@ -176,6 +176,13 @@ type Sweeper interface {
 	Sweep(ctx context.Context, cell string) error
 }
 
+// Preparer is a driver that can begin a cell before it is asked for one: with what
+// every cell has, and no right, secret or layer (L22). The next Start completes it.
+type Preparer interface {
+	// Prepare does not wait.
+	Prepare()
+}
+
 // Meter is a driver that can say what a running cell has used so far.
 type Meter interface {
 	Usage(ctx context.Context, cell string) (Usage, error)

@@ -46,6 +46,8 @@ var (
 	_ cell.Mortal  = (*Driver)(nil)
 	_ cell.Sweeper = (*Driver)(nil)
 	_ cell.Meter   = (*Driver)(nil)
+
+	_ cell.Preparer = (*Driver)(nil)
 )
 
 // New returns a driver on a seqpacket socket to a worker, which it owns.
@@ -169,6 +171,16 @@ func (d *Driver) Features(ctx context.Context) (cell.Features, error) {
 	return cell.Features{
 		Capable: f.Capable, AgentID: f.AgentID, GroupID: f.GroupID, Limits: cell.Enforced(f.Limits),
 	}, nil
+}
+
+// Prepare has the worker begin a cell (L22). Where it cannot, the next Start does.
+func (d *Driver) Prepare() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed == nil {
+		d.next++
+		_ = proto.Send(d.conn, d.next, proto.Request{Prepare: &proto.Prepare{}})
+	}
 }
 
 // Box starts a boundary process.

@@ -61,7 +61,7 @@ func request(spec *cell.Spec) (*proto.Build, []*os.File) {
 	objects := objectsOf(spec)
 	skeleton(&t, spec, files, objects)
 	granted(&t, objects, spec.Narrow)
-	proc(&t, files)
+	covers(&t, files)
 	b := &proto.Build{
 		Cell: spec.ID, Hostname: spec.Hostname, Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir,
 		Stdio: spec.Stdio != nil, Steps: t.steps, Limits: proto.Limits(spec.Limits),
@@ -96,7 +96,6 @@ func skeleton(t *tree, spec *cell.Spec, files []cell.File, objects []object) {
 		t.add(proto.Step{Op: proto.OpDir, Path: spec.HomePath, Mode: 0o755})
 		t.add(proto.Step{Op: proto.OpBind, Path: spec.HomePath, Writable: true, Private: true}, spec.Home)
 	}
-	devices(t)
 	t.add(proto.Step{Op: proto.OpTmpfs, Path: "/dev/shm", Mode: 0o1777, Size: uint64(spec.ShmSize), Writable: true})
 	// A grant below /tmp or the home has its mount point in the layer.
 	dirs := map[string]bool{"/.skep/empty": true, "/run": true, "/var/tmp": true}
@@ -133,37 +132,8 @@ func skeleton(t *tree, spec *cell.Spec, files []cell.File, objects []object) {
 	}
 }
 
-// devices is the cell's /dev: the few nodes of L7, its own terminals, and links.
-func devices(t *tree) {
-	t.add(proto.Step{Op: proto.OpDir, Path: "/dev", Mode: 0o755})
-	t.add(proto.Step{Op: proto.OpTmpfs, Path: "/dev", Mode: 0o755, Size: 1 << 16, NoExec: true})
-	for _, name := range proto.Devices() {
-		t.add(proto.Step{Op: proto.OpFile, Path: "/dev/" + name, Mode: 0o666})
-		// Read-only means the node itself: an agent may write to the device, not set the times of the host's file.
-		t.add(proto.Step{Op: proto.OpBind, Path: "/dev/" + name, Device: name, NoExec: true, ReadOnly: true})
-	}
-	for _, l := range [][2]string{
-		{"fd", "/proc/self/fd"}, {"stdin", "fd/0"}, {"stdout", "fd/1"}, {"stderr", "fd/2"}, {"ptmx", "pts/ptmx"},
-	} {
-		t.add(proto.Step{Op: proto.OpSymlink, Path: "/dev/" + l[0], Target: l[1]})
-	}
-	t.add(proto.Step{Op: proto.OpDir, Path: "/dev/pts", Mode: 0o755})
-	t.add(proto.Step{Op: proto.OpDevPTS, Path: "/dev/pts", NoExec: true})
-	t.add(proto.Step{Op: proto.OpDir, Path: "/dev/shm", Mode: 0o755})
-}
-
-// proc closes what the kernel shows or takes of the whole machine (L17a), and
-// shows the cell its own size (L13b).
-func proc(t *tree, files []cell.File) {
-	for _, p := range []string{"sys", "irq", "bus", "fs", "acpi", "sysrq-trigger"} {
-		t.add(proto.Step{Op: proto.OpSelf, Path: "/proc/" + p, ReadOnly: true, NoExec: true, Optional: true})
-	}
-	for _, p := range []string{
-		"kcore", "kallsyms", "keys", "key-users", "kmsg", "timer_list", "sched_debug", "kpagecount", "kpageflags",
-		"kpagecgroup", "latency_stats", "config.gz", "vmallocinfo", "slabinfo", "pagetypeinfo",
-	} {
-		t.add(proto.Step{Op: proto.OpHide, Path: "/proc/" + p})
-	}
+// covers shows the cell its own size in files of /proc (L13b).
+func covers(t *tree, files []cell.File) {
 	for _, f := range files {
 		if strings.HasPrefix(f.Path, "/proc/") {
 			t.add(proto.Step{Op: proto.OpCover, Path: f.Path, Target: coverFor(f.Path), ReadOnly: true})

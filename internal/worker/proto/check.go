@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -12,13 +11,13 @@ import (
 // with it. The worker calls it before it does anything.
 func (r *Request) Check(descriptors int) error {
 	set := 0
-	for _, is := range []bool{r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Probe != nil} {
+	for _, is := range []bool{r.Prepare != nil, r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Probe != nil} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return fmt.Errorf("a request is one of build, box, layer, close, count, probe; this has %d of them", set)
+		return fmt.Errorf("a request is one of prepare, build, box, layer, close, count, probe; this has %d of them", set)
 	}
 	want := 0
 	switch {
@@ -95,15 +94,12 @@ func (s *Step) check(have int) (int, error) {
 	if !clean(s.Path) || s.Path == "/" || strings.ContainsRune(s.Path+s.Target, 0) {
 		return 0, errors.New("not a clean absolute path below the root")
 	}
+	if s.Path == "/dev" || s.Path == "/proc" || (strings.HasPrefix(s.Path, "/proc/") && s.Op != OpCover) {
+		return 0, errors.New("that place is the worker's")
+	}
 	need := 0
 	switch s.Op {
 	case OpBind:
-		if s.Device != "" {
-			if !slices.Contains(Devices(), s.Device) {
-				return 0, errors.New("no such device for a cell")
-			}
-			break
-		}
 		need = s.FD + 1
 	case OpOverlay:
 		need = s.FD + 2
@@ -121,7 +117,7 @@ func (s *Step) check(have int) (int, error) {
 		if !clean(s.Target) {
 			return 0, errors.New("the covering file is no clean absolute path")
 		}
-	case OpDir, OpFile, OpTmpfs, OpHide, OpSelf, OpDevPTS:
+	case OpDir, OpFile, OpTmpfs, OpHide, OpSelf:
 	default:
 		return 0, errors.New("unknown operation")
 	}
@@ -139,9 +135,6 @@ func (s *Step) check(have int) (int, error) {
 	}
 	return need, nil
 }
-
-// Devices are the host's nodes that a cell may have (L7).
-func Devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
 
 func clean(p string) bool { return strings.HasPrefix(p, "/") && path.Clean(p) == p }
 

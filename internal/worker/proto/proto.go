@@ -40,13 +40,19 @@ type Header struct {
 
 // Request is one of its fields.
 type Request struct {
-	Build *Build `json:"build,omitempty"`
-	Box   *Box   `json:"box,omitempty"`
-	Layer *Layer `json:"layer,omitempty"`
-	Close *Close `json:"close,omitempty"`
-	Count *Count `json:"count,omitempty"`
-	Probe *Probe `json:"probe,omitempty"`
+	Prepare *Prepare `json:"prepare,omitempty"`
+	Build   *Build   `json:"build,omitempty"`
+	Box     *Box     `json:"box,omitempty"`
+	Layer   *Layer   `json:"layer,omitempty"`
+	Close   *Close   `json:"close,omitempty"`
+	Count   *Count   `json:"count,omitempty"`
+	Probe   *Probe   `json:"probe,omitempty"`
 }
+
+// Prepare asks for a half-built cell (L22), which the next Build completes: with
+// what every cell has, and no right, secret or layer. Where there is one it changes
+// nothing. It is not answered: what cannot be done the Build says.
+type Prepare struct{}
 
 // Build asks for a cell. Its descriptors, in this order: control, box,
 // listening and log sockets and files of the warden; stdio if Stdio; then the
@@ -90,10 +96,10 @@ const (
 	OpHide    Op = "hide"    // cover a path with nothing
 	OpSelf    Op = "self"    // mount a path of the cell onto itself
 	OpCover   Op = "cover"   // show the cell's file Target at a path
-	OpDevPTS  Op = "devpts"  // mount the cell's own terminals
 )
 
-// Step is one part of the cell's tree, in the order in which it is built.
+// Step is one part of the cell's tree, in the order in which it is built. The
+// root, /dev and /proc are the worker's, and there before the first step.
 type Step struct {
 	Op       Op     `json:"op"`
 	Path     string `json:"path"`
@@ -107,8 +113,6 @@ type Step struct {
 	NoExec   bool   `json:"no_exec,omitempty"`
 	File     bool   `json:"file,omitempty"`
 	Writable bool   `json:"writable,omitempty"`
-	// Device names the node of the worker's own fixed list that a bind shows, instead of FD.
-	Device string `json:"device,omitempty"`
 	// Private says that FD lies in the daemon's own layer, not in a grant of the caller.
 	Private bool `json:"private,omitempty"`
 	// Own says that FD is a layer with a base of its own, its directory lower: what

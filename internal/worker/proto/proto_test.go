@@ -22,21 +22,24 @@ func TestRequestsAreClosed(t *testing.T) {
 		files   int
 		want    string
 	}{
-		"nothing":            {&Request{}, 0, "one of build"},
-		"two at once":        {&Request{Box: &Box{}, Probe: &Probe{}}, 2, "one of build"},
-		"an id as a path":    {&Request{Close: &Close{Cell: "../../../../../../etc/aaaa"}}, 0, "no cell id"},
-		"a count of a path":  {&Request{Count: &Count{Cell: ".."}}, 0, "no cell id"},
-		"no arguments":       {&Request{Build: &Build{Cell: someID, Dir: "/"}}, 4, "missing or too many"},
-		"a relative place":   {&Request{Build: &Build{Cell: someID, Argv: []string{"x"}, Dir: "tmp"}}, 4, "working directory"},
-		"a zero byte":        {&Request{Build: &Build{Cell: someID, Argv: []string{"a\x00b"}, Dir: "/"}}, 4, "zero byte"},
-		"a negative limit":   {&Request{Build: &Build{Cell: someID, Argv: []string{"x"}, Dir: "/", Limits: Limits{Pids: -1}}}, 4, "negative"},
-		"an unknown step":    {build(Step{Op: "exec", Path: "/x"}), 4, "unknown operation"},
-		"the root itself":    {build(Step{Op: OpTmpfs, Path: "/"}), 4, "below the root"},
-		"a way up":           {build(Step{Op: OpDir, Path: "/a/../b"}), 4, "clean absolute"},
-		"a device of choice": {build(Step{Op: OpBind, Path: "/dev/sda", Device: "sda"}), 4, "no such device"},
-		"a setuid file":      {build(Step{Op: OpFile, Path: "/x", Mode: 0o4755}), 4, "more than permissions"},
-		"an absent grant":    {build(Step{Op: OpBind, Path: "/x", FD: 3}), 5, "did not come"},
-		"half an overlay":    {build(Step{Op: OpOverlay, Path: "/x"}), 5, "did not come"},
+		"nothing":           {&Request{}, 0, "one of prepare"},
+		"two at once":       {&Request{Box: &Box{}, Probe: &Probe{}}, 2, "one of prepare"},
+		"an id as a path":   {&Request{Close: &Close{Cell: "../../../../../../etc/aaaa"}}, 0, "no cell id"},
+		"a count of a path": {&Request{Count: &Count{Cell: ".."}}, 0, "no cell id"},
+		"no arguments":      {&Request{Build: &Build{Cell: someID, Dir: "/"}}, 4, "missing or too many"},
+		"a relative place":  {&Request{Build: &Build{Cell: someID, Argv: []string{"x"}, Dir: "tmp"}}, 4, "working directory"},
+		"a zero byte":       {&Request{Build: &Build{Cell: someID, Argv: []string{"a\x00b"}, Dir: "/"}}, 4, "zero byte"},
+		"a negative limit":  {&Request{Build: &Build{Cell: someID, Argv: []string{"x"}, Dir: "/", Limits: Limits{Pids: -1}}}, 4, "negative"},
+		"an unknown step":   {build(Step{Op: "exec", Path: "/x"}), 4, "unknown operation"},
+		"the root itself":   {build(Step{Op: OpTmpfs, Path: "/"}), 4, "below the root"},
+		"a way up":          {build(Step{Op: OpDir, Path: "/a/../b"}), 4, "clean absolute"},
+		"a device":          {build(Step{Op: "device", Path: "/dev/sda"}), 5, "unknown operation"},
+		"the devices":       {build(Step{Op: OpTmpfs, Path: "/dev"}), 4, "the worker's"},
+		"a /proc":           {build(Step{Op: OpBind, Path: "/proc"}), 5, "the worker's"},
+		"a part of /proc":   {build(Step{Op: OpBind, Path: "/proc/sys"}), 5, "the worker's"},
+		"a setuid file":     {build(Step{Op: OpFile, Path: "/x", Mode: 0o4755}), 4, "more than permissions"},
+		"an absent grant":   {build(Step{Op: OpBind, Path: "/x", FD: 3}), 5, "did not come"},
+		"half an overlay":   {build(Step{Op: OpOverlay, Path: "/x"}), 5, "did not come"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.request.Check(c.files)
@@ -123,7 +126,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		}
 		if r.Check(files) == nil && r.Build != nil {
 			for _, s := range r.Build.Steps {
-				if s.Op == OpBind && s.Device == "" && s.FD >= files-4 {
+				if s.Op == OpBind && s.FD >= files-4 {
 					t.Fatalf("a step reaches descriptor %d of %d", s.FD, files)
 				}
 			}

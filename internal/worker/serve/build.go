@@ -1,16 +1,17 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/proto"
 )
 
-// build makes the cgroups, shows the trees with the cell's ids where that needs
-// a capability, and asks the parent for a warden. What it made is undone if it fails.
+// build completes a half-built cell: with the trees that it is granted, shown with
+// the cell's ids where that needs a capability, and then, while those are mounted, with
+// its cgroups. What it made is undone if it fails.
 func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.File, err error) {
 	fixed, steps := files[:4], files[4:]
 	var stdio []*os.File
@@ -20,15 +21,13 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 	if err := checkObjects(b, steps); err != nil {
 		return proto.Reply{}, nil, err
 	}
-	steps = w.addDevices(b, steps)
-	procs, enforced, err := w.cgroups.create(b.Cell, b.Limits)
+	h, err := w.take()
 	if err != nil {
 		return proto.Reply{}, nil, err
 	}
-	defer sys.CloseAll(procs)
 	defer func() {
-		if err != nil {
-			_, _ = w.cgroups.remove(b.Cell)
+		if h != nil {
+			w.drop(h)
 		}
 	}()
 	if w.ids.capable {
@@ -39,6 +38,41 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 		}
 		steps = trees
 	}
+	enforced := w.cgroups.enforced(b.Limits)
+	spec, size, err := w.spec(b, enforced)
+	if err != nil {
+		return proto.Reply{}, nil, err
+	}
+	defer func() { _ = spec.Close() }()
+	ofWarden := part{wardenRequest{SpecLen: size}, append(append([]*os.File{spec}, fixed...), stdio...)}
+	if b.Stdio {
+		ofWarden.request.Flags = hasStdio
+	}
+	ofInit := part{wardenRequest{SpecLen: size}, append([]*os.File{spec}, steps...)}
+	pid, pidfd, err := w.complete(h, ofWarden, ofInit)
+	if err != nil && h.kept { // it may have ended since it was looked at
+		if h, err = w.begin(); err == nil {
+			pid, pidfd, err = w.complete(h, ofWarden, ofInit)
+		}
+	}
+	if err != nil {
+		return proto.Reply{}, nil, err
+	}
+	procs, err := w.cgroups.create(b.Cell, b.Limits)
+	defer sys.CloseAll(procs)
+	if err == nil {
+		err = tell(h.init, part{files: procs})
+	}
+	if err != nil {
+		err = errors.Join(err, sys.KillPidfd(pidfd), pidfd.Close())
+		_, _ = w.cgroups.remove(b.Cell)
+		return proto.Reply{}, nil, err
+	}
+	return proto.Reply{Pid: pid, Limits: &enforced}, pidfd, nil
+}
+
+// spec is what the warden and PID 1 read of a cell, and its size in bytes.
+func (w *Worker) spec(b *proto.Build, enforced proto.Enforced) (*os.File, uint32, error) {
 	shown := proto.Limits{}
 	if enforced.Memory {
 		shown.Memory = b.Limits.Memory
@@ -48,36 +82,17 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 	}
 	encoded, err := encodeSpec(b, w.ids.capable, shown)
 	if err != nil {
-		return proto.Reply{}, nil, err
+		return nil, 0, err
 	}
-	spec, err := sys.SealedFile("skep-cell", encoded)
-	if err != nil {
-		return proto.Reply{}, nil, err
-	}
-	defer func() { _ = spec.Close() }()
-
-	request := wardenRequest{
-		UIDIn: w.ids.inside, GIDIn: w.ids.group, UIDOut: w.ids.outsideU, GOut: w.ids.outsideG,
-		Cgroups: uint32(len(procs)), SpecLen: uint32(len(encoded)),
-	}
-	all := append([]*os.File{spec}, fixed...)
-	all = append(all, procs...)
-	if b.Stdio {
-		request.Flags |= hasStdio
-		all = append(all, stdio...)
-	}
-	pid, pidfd, err := w.parent.clone(request, append(all, steps...))
-	if err != nil {
-		return proto.Reply{}, nil, err
-	}
-	return proto.Reply{Pid: pid, Limits: &enforced}, pidfd, nil
+	f, err := sys.SealedFile("skep-cell", encoded)
+	return f, uint32(len(encoded)), err
 }
 
 // checkObjects refuses what no cell may be shown: a socket would lead out of it,
 // a device or a FIFO to something that is not a file (L15).
 func checkObjects(b *proto.Build, files []*os.File) error {
 	for _, s := range b.Steps {
-		if (s.Op != proto.OpBind && s.Op != proto.OpOverlay) || s.Device != "" {
+		if s.Op != proto.OpBind && s.Op != proto.OpOverlay {
 			continue
 		}
 		st, err := sys.StatFile(files[s.FD])
@@ -90,32 +105,6 @@ func checkObjects(b *proto.Build, files []*os.File) error {
 		}
 	}
 	return nil
-}
-
-// openDevices opens the nodes that a cell may have; they are the worker's own
-// list, and no request names a path.
-func openDevices() (map[string]*os.File, error) {
-	nodes := map[string]*os.File{}
-	for _, name := range proto.Devices() {
-		f, err := sys.OpenPath("/dev/" + name)
-		if err != nil {
-			return nil, fmt.Errorf("open a device of every cell: %w", err)
-		}
-		nodes[name] = f
-	}
-	return nodes, nil
-}
-
-// addDevices gives the steps that name a device its descriptor.
-func (w *Worker) addDevices(b *proto.Build, files []*os.File) []*os.File {
-	files = slices.Clone(files)
-	for i := range b.Steps {
-		if name := b.Steps[i].Device; name != "" {
-			b.Steps[i].FD = len(files)
-			files = append(files, w.devices[name])
-		}
-	}
-	return files
 }
 
 // detach replaces each descriptor by a mount that the cell may attach. What the

@@ -81,12 +81,19 @@ func limitFiles(h Hierarchy, l proto.Limits) map[string]string {
 	return files
 }
 
+// enforced says which of these limits hold in a cell.
+func (c *cgroups) enforced(l proto.Limits) proto.Enforced {
+	return proto.Enforced{
+		Memory: l.Memory > 0 && c.has("memory"), CPU: l.MilliCPU > 0 && c.has("cpu"), Pids: l.Pids > 0, Time: c.counted(),
+	}
+}
+
 // create makes the cell's groups with their limits and returns the files by which
 // PID 1 enters them, open for writing. In version 1 that is tasks: a thread that
 // moves itself takes no lock, where a move by cgroup.procs waits for a grace
 // period of the kernel's, 4 to 12 ms each. A version 2 group without controllers
 // would cost the same and limits nothing: there is none.
-func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, _ proto.Enforced, err error) {
+func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			sys.CloseAll(procs)
@@ -106,22 +113,20 @@ func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, _ proto
 			continue
 		}
 		if err := sys.MakeChild(h.Dir, cell, 0o755); err != nil {
-			return procs, proto.Enforced{}, fmt.Errorf("make the cell's cgroup: %w", err)
+			return procs, fmt.Errorf("make the cell's cgroup: %w", err)
 		}
 		for name, value := range limitFiles(h, l) {
 			if err := writeIn(h.Dir, cell+"/"+name, value); err != nil {
-				return procs, proto.Enforced{}, fmt.Errorf("limit the cell: %w", err)
+				return procs, fmt.Errorf("limit the cell: %w", err)
 			}
 		}
 		f, err := sys.OpenChild(h.Dir, cell+enter, sys.WriteOnly)
 		if err != nil {
-			return procs, proto.Enforced{}, err
+			return procs, err
 		}
 		procs = append(procs, f)
 	}
-	return procs, proto.Enforced{
-		Memory: l.Memory > 0 && c.has("memory"), CPU: l.MilliCPU > 0 && c.has("cpu"), Pids: l.Pids > 0, Time: c.counted(),
-	}, nil
+	return procs, nil
 }
 
 // remove reads what the kernel counted and removes the cell's groups, those of an

@@ -25,13 +25,14 @@ const (
 	wardenMagic   = 0x50454b53
 	wardenVersion = 1
 	hasStdio      = 1
+	allDetached   = 2
 )
 
 // wardenRequest and wardenReply are struct request and struct reply of warden/warden.h.
 type wardenRequest struct {
 	Magic, Version, Flags      uint32
 	UIDIn, GIDIn, UIDOut, GOut uint32
-	FDs, Cgroups, SpecLen      uint32
+	FDs, SpecLen, Pad          uint32
 }
 
 type wardenReply struct {
@@ -75,16 +76,30 @@ func (p *parent) again() error {
 	return p.start()
 }
 
-// clone asks for one warden. The descriptors stay the caller's.
-func (p *parent) clone(r wardenRequest, files []*os.File) (pid int, pidfd *os.File, err error) {
-	r.Magic, r.Version, r.FDs = wardenMagic, wardenVersion, uint32(len(files))
+func (r wardenRequest) encode(files int) ([]byte, error) {
+	r.Magic, r.Version, r.FDs = wardenMagic, wardenVersion, uint32(files)
 	var message bytes.Buffer
 	if err := binary.Write(&message, binary.NativeEndian, r); err != nil {
-		return 0, nil, fmt.Errorf("encode the build request: %w", err)
+		return nil, fmt.Errorf("encode the build request: %w", err)
 	}
-	if err := p.send(message.Bytes(), files); err != nil {
-		return 0, nil, fmt.Errorf("ask for a warden: %w", err)
+	return message.Bytes(), nil
+}
+
+// ask asks for one warden; its answer is to be read before the next is asked for.
+// The descriptors stay the caller's.
+func (p *parent) ask(r wardenRequest, files []*os.File) error {
+	message, err := r.encode(len(files))
+	if err == nil {
+		err = p.send(message, files)
 	}
+	if err != nil {
+		return fmt.Errorf("ask for a warden: %w", err)
+	}
+	return nil
+}
+
+// answer waits for the warden that was asked for.
+func (p *parent) answer() (pid int, pidfd *os.File, err error) {
 	buf := make([]byte, 64)
 	n, got, err := sys.RecvFDs(p.conn, buf, 1)
 	var reply wardenReply
@@ -93,7 +108,7 @@ func (p *parent) clone(r wardenRequest, files []*os.File) (pid int, pidfd *os.Fi
 	}
 	if err != nil || reply.Magic != wardenMagic {
 		sys.CloseAll(got)
-		// A warden that it had cloned already finds no box, and ends.
+		// A warden that it had cloned already is never completed, and ends.
 		return 0, nil, errors.Join(errors.New("the warden's parent has gone or answered out of turn"), p.again())
 	}
 	if reply.Error != 0 || len(got) != 1 {

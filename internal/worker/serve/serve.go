@@ -3,7 +3,8 @@
 //
 // Its laws:
 //   - It holds nothing between two requests but the connection, the resident
-//     warden parent, the directories of its cgroups and the id maps of owners.
+//     warden parent, the directories of its cgroups, the id maps of owners, and at
+//     most one half-built cell, which ends with it (L22).
 //   - It re-checks every argument and holds no policy (L6).
 //   - It opens no path that a request names; the only paths are its own
 //     programs, /etc/subuid and /etc/subgid, and /proc/self.
@@ -37,7 +38,9 @@ type Worker struct {
 	config  Config
 	ids     ids
 	parent  *parent
-	devices map[string]*os.File
+	base    *base
+	half    *half
+	mounts  *os.File // of the host
 	cgroups cgroups
 	maps    idmaps
 }
@@ -48,20 +51,29 @@ func New(c Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	devices, err := openDevices()
+	base, err := newBase(ids.capable)
 	if err != nil {
 		return nil, err
+	}
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("watch the host's mounts: %w", err)
 	}
 	p, err := startParent(c.Warden)
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{config: c, ids: ids, parent: p, devices: devices, cgroups: cgroups{parents: c.Cgroups}, maps: idmaps{agent: ids}}, nil
+	return &Worker{config: c, ids: ids, parent: p, base: base, mounts: mounts, cgroups: cgroups{parents: c.Cgroups}, maps: idmaps{agent: ids}}, nil
 }
 
 // Run answers requests until skepd closes the connection.
 func (w *Worker) Run() error {
 	defer w.parent.close()
+	defer func() {
+		if w.half != nil {
+			w.drop(w.half)
+		}
+	}()
 	defer w.maps.close()
 	for {
 		var request proto.Request
@@ -93,6 +105,10 @@ func (w *Worker) refuse(id uint64, cause error) error {
 func (w *Worker) answer(id uint64, r *proto.Request, files []*os.File) error {
 	if err := r.Check(len(files)); err != nil {
 		return w.refuse(id, fmt.Errorf("refused by the worker: %w", err))
+	}
+	if r.Prepare != nil {
+		w.prepare()
+		return nil
 	}
 	reply, pidfd, err := w.perform(r, files)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 func opNumbers() map[proto.Op]uint32 {
 	return map[proto.Op]uint32{
 		proto.OpDir: 1, proto.OpFile: 2, proto.OpSymlink: 3, proto.OpBind: 4, proto.OpOverlay: 5,
-		proto.OpTmpfs: 6, proto.OpHide: 7, proto.OpSelf: 8, proto.OpCover: 9, proto.OpDevPTS: 10,
+		proto.OpTmpfs: 6, proto.OpHide: 7, proto.OpSelf: 8, proto.OpCover: 9, opDevPTS: 10, opProc: 11, opDevice: 4,
 	}
 }
 
@@ -101,12 +101,12 @@ func flags(s *proto.Step, detached bool) uint32 {
 		bit uint32
 	}{
 		{s.ReadOnly, recReadOnly},
-		{detached && (s.Op == proto.OpBind || s.Op == proto.OpOverlay), recDetached},
+		{detached && (s.Op == proto.OpBind || s.Op == proto.OpOverlay || s.Op == opDevice), recDetached},
 		{s.Optional, recOptional},
 		{s.NoExec, recNoExec},
 		{s.File, recFile},
 		{s.Writable, recWritable},
-		{s.Device != "" || s.Op == proto.OpDevPTS, recDevices},
+		{s.Op == opDevice || s.Op == opDevPTS, recDevices},
 		{s.Own, recOwn},
 	} {
 		if b.is {

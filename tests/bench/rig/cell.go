@@ -60,6 +60,9 @@ func (r *Rig) Start(ctx context.Context, q Request) (_ *Cell, err error) {
 	}); err != nil {
 		return nil, err
 	}
+	if r.Prepare {
+		r.Driver.Prepare()
+	}
 	spec, err := c.furnish(q)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,38 @@
+package sys
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pending reports, without waiting, whether any of the sockets has something to
+// read, or a peer that has gone.
+func Pending(socks ...*os.File) (bool, error) { return polled(unix.POLLIN, socks) }
+
+// MountsChanged reports whether the mounts of a namespace have changed since the
+// last call, or since its mountinfo (proc_pid_mountinfo(5)) was opened.
+func MountsChanged(mountinfo *os.File) (bool, error) {
+	return polled(unix.POLLPRI, []*os.File{mountinfo})
+}
+
+func polled(events int16, files []*os.File) (bool, error) {
+	fds := make([]unix.PollFd, 0, len(files))
+	for _, f := range files {
+		fd, err := rawFD(f)
+		if err != nil {
+			return false, err
+		}
+		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: events})
+	}
+	for {
+		n, err := unix.Poll(fds, 0)
+		if err == nil {
+			return n > 0, nil
+		}
+		if err != unix.EINTR {
+			return false, fmt.Errorf("poll: %w", err)
+		}
+	}
+}
