@@ -2,35 +2,25 @@ package daemon
 
 import (
 	"context"
-	"sync"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/ledger"
 )
 
-// RecordFlows implements boxlink.Recorder: it returns when all of it is durable.
-// The entries of one request share one sync.
+// RecordFlows implements boxlink.Recorder: it returns when all of it is durable,
+// by one sync.
 func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) error {
-	bodies := make([]ledgerBody, len(records))
+	entries := make([]ledger.Entry, len(records))
 	for i, r := range records {
-		var err error
-		if bodies[i], err = boxlink.Body(r); err != nil {
-			return err
-		}
-	}
-	errs := make([]error, len(records))
-	var wait sync.WaitGroup
-	for i := range records {
-		wait.Go(func() {
-			_, errs[i] = d.ledger.Append(ctx, ledger.Entry{Cell: id, Body: bodies[i]})
-		})
-	}
-	wait.Wait()
-	for _, err := range errs {
+		body, err := boxlink.Body(r)
 		if err != nil {
 			return err
 		}
+		entries[i] = ledger.Entry{Cell: id, Body: body}
+	}
+	if err := d.ledger.AppendAll(ctx, entries); err != nil {
+		return err
 	}
 	d.count(id, records)
 	return nil

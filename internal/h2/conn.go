@@ -58,16 +58,22 @@ func (c *Conn) Close() error {
 // fail ends everything, once.
 func (c *Conn) fail(why error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.err != nil {
+		c.mu.Unlock()
 		return
 	}
 	c.err = why
 	_ = c.net.Close()
+	var tell []func()
 	for _, s := range c.streams {
 		s.end(why)
+		tell = append(tell, s.told())
 	}
 	c.streams = nil
+	c.mu.Unlock()
+	for _, f := range tell {
+		f()
+	}
 }
 
 // write sends whole frames.
@@ -125,9 +131,8 @@ type heads struct {
 
 func (h *heads) open() bool { return h.stream != 0 }
 
-// head takes a HEADERS or CONTINUATION frame. The first head of a stream has its
-// status, a later one is a trailer.
-func (c *Conn) head(h *heads, f frame) error {
+// take adds a HEADERS or CONTINUATION frame.
+func (h *heads) take(f frame) error {
 	if f.kind == frameHeaders {
 		b, err := f.content()
 		if err != nil || f.stream == 0 {
@@ -143,17 +148,30 @@ func (c *Conn) head(h *heads, f frame) error {
 	if len(h.block) > maxHead {
 		return errHead
 	}
+	return nil
+}
+
+// head takes a HEADERS or CONTINUATION frame. The first head of a stream has its
+// status, a later one is a trailer.
+func (c *Conn) head(h *heads, f frame) error {
+	if err := h.take(f); err != nil {
+		return err
+	}
 	if !f.has(flagEndHeaders) {
 		return nil
 	}
 	stream := h.stream
 	h.stream = 0
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	tell := func() {}
+	var err error
 	if s := c.streams[stream]; s != nil {
-		return s.answered(h.block, h.flags&flagEndStream != 0)
+		err = s.answered(h.block, h.flags&flagEndStream != 0)
+		tell = s.told()
 	}
-	return nil
+	c.mu.Unlock()
+	tell()
+	return err
 }
 
 // data takes a DATA frame. What arrived for the connection is given back at once,
@@ -164,11 +182,13 @@ func (c *Conn) data(f frame) error {
 		return err
 	}
 	c.mu.Lock()
-	s := c.streams[f.stream]
-	if s != nil {
+	tell := func() {}
+	if s := c.streams[f.stream]; s != nil {
 		err = s.received(b, len(f.payload)-len(b), f.has(flagEndStream))
+		tell = s.told()
 	}
 	c.mu.Unlock()
+	tell()
 	if err != nil {
 		return err
 	}
@@ -185,13 +205,16 @@ func (c *Conn) reset(f frame) error {
 		return errFrame
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	tell := func() {}
 	if s := c.streams[f.stream]; s != nil {
 		// A server that has answered in full may ask for no more of the request.
 		if code := binary.BigEndian.Uint32(f.payload); code != codeNone || !s.ended {
 			s.end(fmt.Errorf("the stream was reset with code %d", code))
 		}
+		tell = s.told()
 	}
+	c.mu.Unlock()
+	tell()
 	return nil
 }
 
@@ -200,14 +223,11 @@ func (c *Conn) settings(f frame) error {
 	if f.has(flagAck) {
 		return nil
 	}
-	for b := f.payload; len(b) > 0; b = b[6:] {
-		if len(b) < 6 {
-			return errFrame
-		}
-		if binary.BigEndian.Uint16(b) != settingWindow {
-			continue
-		}
-		size := int64(binary.BigEndian.Uint32(b[2:]))
+	size, err := windowOf(f)
+	if err != nil {
+		return err
+	}
+	if size >= 0 {
 		c.mu.Lock()
 		for _, s := range c.streams {
 			s.window += size - c.initial

@@ -35,6 +35,14 @@ type Stream struct {
 	ended  bool   // the answer is complete
 	err    error
 	body   bytes.Buffer
+	tell   func(Answer) // of a call, until it is told
+}
+
+// Answer is what a call got. Status is empty if Err says why there is none.
+type Answer struct {
+	Status string
+	Body   []byte
+	Err    error
 }
 
 // errEnough says that an answer is complete before its request is.
@@ -49,7 +57,8 @@ func (c *Conn) stream() *Stream {
 func (c *Conn) Post(ctx context.Context, authority, path string, fields []Field, body []byte) (*Stream, error) {
 	s := c.stream()
 	defer close(s.sent)
-	n, err := s.open(ctx, Request{Method: "POST", Authority: authority, Path: path, Fields: fields}, body, true)
+	s.until(ctx)
+	n, err := s.open(NewHead(Request{Method: "POST", Authority: authority, Path: path, Fields: fields}), body, true)
 	if err == nil && n < len(body) {
 		err = s.send(body[n:], true)
 	}
@@ -64,7 +73,8 @@ func (c *Conn) Post(ctx context.Context, authority, path string, fields []Field,
 // until Sent is closed, at most.
 func (c *Conn) Do(ctx context.Context, r Request) (*Stream, error) {
 	s := c.stream()
-	if _, err := s.open(ctx, r, nil, r.Body == nil); err != nil {
+	s.until(ctx)
+	if _, err := s.open(NewHead(r), nil, r.Body == nil); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("request %s: %w", r.Path, err)
 	}
@@ -77,6 +87,50 @@ func (c *Conn) Do(ctx context.Context, r Request) (*Stream, error) {
 		s.pump(r.Body)
 	}()
 	return s, nil
+}
+
+// Head is the head of a request, as it is sent.
+type Head []byte
+
+// NewHead is the head of r, for any number of requests.
+func NewHead(r Request) Head {
+	head := append([]Field{{":method", r.Method}, {":scheme", "http"}, {":authority", r.Authority}, {":path", r.Path}}, r.Fields...)
+	return appendHead(nil, head)
+}
+
+// Call sends one request with its whole body and tells of its answer, once, by the
+// goroutine that reads the connection: tell must not wait for another answer. After
+// an error nothing is told.
+func (c *Conn) Call(head Head, body []byte, tell func(Answer)) error {
+	s := c.stream()
+	close(s.sent)
+	s.tell = tell
+	n, err := s.open(head, body, true)
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s.tell == nil { // the reader was first
+			return nil
+		}
+		s.tell = nil
+		return fmt.Errorf("call: %w", err)
+	}
+	if n < len(body) {
+		go func() { _ = s.send(body[n:], true) }() // what fails ends the stream, and that is told
+	}
+	return nil
+}
+
+// told gives what is left to do for a stream that may be over: tell of it. conn.mu
+// is held for told, and not for what it gives.
+func (s *Stream) told() func() {
+	if s.tell == nil || !s.ended && s.err == nil {
+		return func() {}
+	}
+	tell, a := s.tell, Answer{Status: s.status, Body: s.body.Bytes(), Err: s.err}
+	s.tell = nil
+	delete(s.conn.streams, s.id)
+	return func() { tell(a) }
 }
 
 // Sent is closed when the body of the request is not read any more.
@@ -102,11 +156,8 @@ func (s *Stream) pump(body io.Reader) {
 
 // open registers the stream and sends its head, together with what of the body
 // may go at once: how much that was. all says that body is the whole.
-func (s *Stream) open(ctx context.Context, r Request, body []byte, all bool) (int, error) {
+func (s *Stream) open(block Head, body []byte, all bool) (int, error) {
 	c := s.conn
-	s.stop = context.AfterFunc(ctx, func() { s.abandon(ctx.Err()) })
-	head := append([]Field{{":method", r.Method}, {":scheme", "http"}, {":authority", r.Authority}, {":path", r.Path}}, r.Fields...)
-	block := appendHead(nil, head)
 	if len(block) > maxHead {
 		return 0, errHead
 	}
@@ -122,12 +173,17 @@ func (s *Stream) open(ctx context.Context, r Request, body []byte, all bool) (in
 	c.streams[s.id] = s
 	n := s.quota(len(body))
 	c.mu.Unlock()
-	out := appendHeaders(nil, endFlag(all && len(body) == 0), s.id, block)
+	out := appendHeaders(make([]byte, 0, len(block)+n+2*frameHead), endFlag(all && len(body) == 0), s.id, block)
 	if n > 0 {
 		out = appendFrame(out, frameData, endFlag(all && n == len(body)), s.id, body[:n])
 	}
 	_, err := c.net.Write(out)
 	return n, err
+}
+
+// until ends the stream with ctx.
+func (s *Stream) until(ctx context.Context) {
+	s.stop = context.AfterFunc(ctx, func() { s.abandon(ctx.Err()) })
 }
 
 func endFlag(end bool) byte {

@@ -14,7 +14,6 @@ import (
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxlink"
-	"skep.dev/skep/internal/daemon/wire"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -53,7 +52,7 @@ func (s *Pool) start(ctx context.Context) (_ *Box, err error) {
 		return nil, fmt.Errorf("start a box: %w", err)
 	}
 	sys.CloseAll([]*os.File{daemonEnd, wardenEnd, modelEnd})
-	link, err := boxlink.Serve(daemon, wire.Options()...)
+	link, err := boxlink.Serve(daemon)
 	if err != nil {
 		_ = p.Kill()
 		return nil, err

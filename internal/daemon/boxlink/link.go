@@ -15,16 +15,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 
-	"connectrpc.com/connect"
-
 	skepv1 "skep.dev/skep/api/skep/v1"
-	"skep.dev/skep/api/skep/v1/skepv1connect"
+	"skep.dev/skep/internal/h2"
 )
 
 // Protocol is the version of the box service.
@@ -40,7 +36,7 @@ type Recorder interface {
 
 // Link is one box's connection.
 type Link struct {
-	server *http.Server
+	server *h2.Server
 	done   chan struct{}
 
 	watching chan struct{} // closed once the box waits for its cell
@@ -57,30 +53,22 @@ type Link struct {
 	watched    bool
 }
 
-// Serve begins to serve a box on conn, which it owns from now on. options are
-// those of the handlers: the strict codecs.
-func Serve(conn *os.File, options ...connect.HandlerOption) (*Link, error) {
+// Serve begins to serve a box on conn, which it owns from now on.
+func Serve(conn *os.File) (*Link, error) {
 	c, err := net.FileConn(conn)
 	_ = conn.Close()
 	if err != nil {
 		return nil, fmt.Errorf("serve box: %w", err)
 	}
 	l := &Link{
-		done: make(chan struct{}), watching: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1),
+		server: h2.NewServer(c), done: make(chan struct{}), watching: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1),
 		finished: make(chan struct{}), updates: make(chan *skepv1.WatchResponse, 8),
 	}
-	mux := http.NewServeMux()
-	mux.Handle(skepv1connect.NewBoxServiceHandler(service{l}, options...))
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	l.server = &http.Server{Handler: mux, Protocols: &protocols, ErrorLog: nil,
-		ConnState: func(_ net.Conn, s http.ConnState) {
-			if s == http.StateClosed || s == http.StateHijacked {
-				l.Close()
-			}
-		}}
-	one := &single{conn: c, done: l.done}
-	go func() { _ = l.server.Serve(one) }()
+	go func() {
+		s := &service{Link: l}
+		_ = l.server.Run(s.handle, s.recordAll) // how it ended is of no interest: the box is gone
+		l.Close()
+	}()
 	return l, nil
 }
 
@@ -142,106 +130,6 @@ func (l *Link) Done() <-chan struct{} { return l.done }
 func (l *Link) Close() {
 	l.close.Do(func() {
 		close(l.done)
-		go func() { _ = l.server.Close() }() // may be called from within the server
+		_ = l.server.Close()
 	})
 }
-
-// service is what the box can call.
-type service struct{ *Link }
-
-// Watch implements the box service.
-func (s service) Watch(ctx context.Context, q *connect.Request[skepv1.WatchRequest], out *connect.ServerStream[skepv1.WatchResponse]) error {
-	if q.Msg.Protocol != Protocol {
-		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("box protocol %d, this is %d", q.Msg.Protocol, Protocol))
-	}
-	s.mu.Lock()
-	again := s.watched
-	s.watched = true
-	s.mu.Unlock()
-	if again {
-		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the box watches already"))
-	}
-	// The stream is the box's life: without it the box decides by nothing new.
-	defer s.Close()
-	close(s.watching)
-	// The head of the answer goes ahead: with a cell, one message is left to send.
-	if err := out.Send(nil); err != nil {
-		return err
-	}
-	select {
-	case <-s.assigned:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.done:
-		return io.ErrUnexpectedEOF
-	}
-	err := out.Send(&skepv1.WatchResponse{Event: &skepv1.WatchResponse_Assignment{Assignment: s.assignment}})
-	for err == nil {
-		select {
-		case u := <-s.updates:
-			err = out.Send(u)
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.done:
-			return nil
-		}
-	}
-	return err
-}
-
-// Record implements the box service.
-func (s service) Record(ctx context.Context, q *connect.Request[skepv1.RecordRequest]) (*connect.Response[skepv1.RecordResponse], error) {
-	s.mu.Lock()
-	a, r := s.assignment, s.recorder
-	s.mu.Unlock()
-	if a == nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the box has no cell"))
-	}
-	if len(q.Msg.Records) > MaxRecords {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%d records are more than %d", len(q.Msg.Records), MaxRecords))
-	}
-	if err := r.RecordFlows(ctx, a.Cell, q.Msg.Records); err != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, err)
-	}
-	return connect.NewResponse(&skepv1.RecordResponse{}), nil
-}
-
-// Ready implements the box service; it hides the Link method of the same name.
-func (s service) Ready(_ context.Context, q *connect.Request[skepv1.ReadyRequest]) (*connect.Response[skepv1.ReadyResponse], error) {
-	switch {
-	case q.Msg.Done:
-		s.once.Do(func() { close(s.finished) })
-	default:
-		var err error
-		if q.Msg.Error != "" {
-			err = fmt.Errorf("the box cannot serve: %s", q.Msg.Error)
-		}
-		select {
-		case s.ready <- err:
-		default:
-		}
-	}
-	return connect.NewResponse(&skepv1.ReadyResponse{}), nil
-}
-
-// single is a listener of one connection.
-type single struct {
-	mu   sync.Mutex
-	conn net.Conn
-	done <-chan struct{}
-}
-
-func (s *single) Accept() (net.Conn, error) {
-	s.mu.Lock()
-	c := s.conn
-	s.conn = nil
-	s.mu.Unlock()
-	if c != nil {
-		return c, nil
-	}
-	<-s.done
-	return nil, net.ErrClosed
-}
-
-func (s *single) Close() error   { return nil }
-func (s *single) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }

@@ -71,6 +71,11 @@ func (binaryCodec) Unmarshal(data []byte, v any) error {
 	if !ok {
 		return fmt.Errorf("%T is no message", v)
 	}
+	return Unmarshal(data, m)
+}
+
+// Unmarshal reads the binary form as the handlers do.
+func Unmarshal(data []byte, m proto.Message) error {
 	if err := proto.Unmarshal(data, m); err != nil {
 		return err
 	}

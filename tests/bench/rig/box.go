@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
@@ -60,20 +59,13 @@ func (r *Rig) fill(ctx context.Context) error {
 // RecordFlows implements boxlink.Recorder as skepd does: the entries of one
 // request share one sync.
 func (r *Rig) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) error {
-	errs := make([]error, len(records))
-	var wait sync.WaitGroup
+	entries := make([]ledger.Entry, len(records))
 	for i, record := range records {
 		body, err := boxlink.Body(record)
 		if err != nil {
 			return err
 		}
-		wait.Go(func() { _, errs[i] = r.Ledger.Append(ctx, ledger.Entry{Cell: id, Body: body}) })
+		entries[i] = ledger.Entry{Cell: id, Body: body}
 	}
-	wait.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.Ledger.AppendAll(ctx, entries)
 }

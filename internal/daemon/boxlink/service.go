@@ -1,0 +1,246 @@
+package boxlink
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/proto"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/wire"
+	"skep.dev/skep/internal/h2"
+)
+
+const (
+	serviceName = "/skep.v1.BoxService/"
+
+	unary     = "application/proto" // content types of the Connect protocol
+	streaming = "application/connect+proto"
+
+	partHead = 5 // of a message in a stream: a flag and a length
+	lastPart = 2 // the flag of the message that ends it
+)
+
+// service is what the box can call: the box service of box.proto, by the Connect
+// protocol. Calls are taken one after the other by the goroutine that reads; only
+// Watch, which lasts, has one of its own.
+type service struct {
+	*Link
+	waiting []*h2.Call // of Record: what came together becomes durable together
+}
+
+// fault is an error as Connect tells it.
+type fault struct {
+	code string
+	err  error
+}
+
+func faultf(code, format string, a ...any) *fault { return &fault{code, fmt.Errorf(format, a...)} }
+
+// status is that of a call without a stream.
+func (f *fault) status() int {
+	switch f.code {
+	case "unavailable":
+		return 503
+	case "unimplemented":
+		return 404
+	}
+	return 400
+}
+
+func (f *fault) body() []byte {
+	b, _ := json.Marshal(map[string]string{"code": f.code, "message": f.err.Error()}) // two strings
+	return b
+}
+
+func (s *service) handle(c *h2.Call) {
+	switch {
+	case c.Path == serviceName+"Record" && c.Content == unary:
+		s.waiting = append(s.waiting, c)
+	case c.Path == serviceName+"Ready" && c.Content == unary:
+		answer(c, s.tellReady(c.Body))
+	case c.Path == serviceName+"Watch" && c.Content == streaming:
+		go s.watch(c)
+	default:
+		answer(c, faultf("unimplemented", "no call %q with %q", c.Path, c.Content))
+	}
+}
+
+func answer(c *h2.Call, f *fault) {
+	if f != nil {
+		_ = c.Answer(f.status(), "application/json", f.body()) // a peer that has gone is seen where it is read
+		return
+	}
+	_ = c.Answer(200, unary, nil)
+}
+
+// recordAll makes durable what waits, by one append, and answers it.
+func (s *service) recordAll() {
+	if len(s.waiting) == 0 {
+		return
+	}
+	calls := s.waiting
+	s.waiting = s.waiting[:0]
+	defer clear(calls)
+	var records []*skepv1.FlowRecord
+	taken := calls[:0]
+	for _, c := range calls {
+		more, f := readRecords(c.Body)
+		if f != nil {
+			answer(c, f)
+			continue
+		}
+		taken, records = append(taken, c), append(records, more...)
+	}
+	f := s.record(records)
+	var out []byte
+	for _, c := range taken {
+		if f != nil {
+			out = c.AppendAnswer(out, f.status(), "application/json", f.body())
+		} else {
+			out = c.AppendAnswer(out, 200, unary, nil)
+		}
+	}
+	if len(out) > 0 {
+		_ = s.server.Send(out)
+	}
+}
+
+func (s *service) record(records []*skepv1.FlowRecord) *fault {
+	s.mu.Lock()
+	a, r := s.assignment, s.recorder
+	s.mu.Unlock()
+	if a == nil {
+		return faultf("failed_precondition", "the box has no cell")
+	}
+	// What a box does not wait for any more is recorded all the same.
+	if err := r.RecordFlows(context.Background(), a.Cell, records); err != nil {
+		return &fault{"unavailable", err}
+	}
+	return nil
+}
+
+func (s *service) tellReady(body []byte) *fault {
+	q := &skepv1.ReadyRequest{}
+	if f := read(body, q); f != nil {
+		return f
+	}
+	if q.Done {
+		s.once.Do(func() { close(s.finished) })
+		return nil
+	}
+	var err error
+	if q.Error != "" {
+		err = fmt.Errorf("the box cannot serve: %s", q.Error)
+	}
+	select {
+	case s.ready <- err:
+	default:
+	}
+	return nil
+}
+
+// watch serves Watch, the stream that is the box's life: without it the box decides
+// by nothing new.
+func (s *service) watch(c *h2.Call) {
+	q := &skepv1.WatchRequest{}
+	f := readPart(c.Body, q)
+	if f == nil && q.Protocol != Protocol {
+		f = faultf("failed_precondition", "box protocol %d, this is %d", q.Protocol, Protocol)
+	}
+	if f == nil {
+		s.mu.Lock()
+		if s.watched {
+			f = faultf("failed_precondition", "the box watches already")
+		}
+		s.watched = true
+		s.mu.Unlock()
+	}
+	if f != nil {
+		if c.Begin(streaming) == nil {
+			_ = c.Part(part(lastPart, append(append([]byte(`{"error":`), f.body()...), '}')), true)
+		}
+		return
+	}
+	defer s.Close()
+	close(s.watching)
+	_ = s.follow(c) // the box is gone, or has been told to go
+}
+
+// follow sends the assignment once there is one, and then what changes.
+func (s *service) follow(c *h2.Call) error {
+	// The head of the answer goes ahead: with a cell, one message is left to send.
+	if err := c.Begin(streaming); err != nil {
+		return err
+	}
+	select {
+	case <-s.assigned:
+	case <-c.Gone():
+		return io.ErrUnexpectedEOF
+	case <-s.done:
+		return io.ErrUnexpectedEOF
+	}
+	m := &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Assignment{Assignment: s.assignment}}
+	for {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			return fmt.Errorf("write a message for the box: %w", err)
+		}
+		if err := c.Part(part(0, b), false); err != nil {
+			return err
+		}
+		select {
+		case m = <-s.updates:
+		case <-c.Gone():
+			return io.ErrUnexpectedEOF
+		case <-s.done:
+			return nil
+		}
+	}
+}
+
+// part is one message of a stream.
+func part(flag byte, b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(b))), b...)
+}
+
+// readPart reads the one message of a request to a stream.
+func readPart(body []byte, into proto.Message) *fault {
+	if len(body) < partHead || body[0] != 0 || int(binary.BigEndian.Uint32(body[1:])) != len(body)-partHead {
+		return &fault{"invalid_argument", errors.New("not one message")}
+	}
+	return read(body[partHead:], into)
+}
+
+// readRecords reads a request of Record as strictly as read does; a FlowRecord holds
+// no messages, so that there are two depths to look at.
+func readRecords(body []byte) ([]*skepv1.FlowRecord, *fault) {
+	q := &skepv1.RecordRequest{}
+	if err := proto.Unmarshal(body, q); err != nil {
+		return nil, &fault{"invalid_argument", err}
+	}
+	unknown := len(q.ProtoReflect().GetUnknown())
+	for _, r := range q.Records {
+		unknown += len(r.ProtoReflect().GetUnknown())
+	}
+	switch {
+	case unknown > 0:
+		return nil, faultf("invalid_argument", "%d bytes of unknown fields", unknown)
+	case len(q.Records) > MaxRecords:
+		return nil, faultf("invalid_argument", "%d records are more than %d", len(q.Records), MaxRecords)
+	}
+	return q.Records, nil
+}
+
+// read reads a message strictly: a field that we do not know is one that we would
+// not record or heed.
+func read(body []byte, into proto.Message) *fault {
+	if err := wire.Unmarshal(body, into); err != nil {
+		return &fault{"invalid_argument", err}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package h2
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// Gone is closed when the caller or the connection has gone, or the call has its answer.
+func (c *Call) Gone() <-chan struct{} { return c.gone }
+
+// end is for server.mu held.
+func (c *Call) end(why error) {
+	if c.over == nil {
+		c.over = why
+		close(c.gone)
+	}
+	c.wake.Broadcast()
+}
+
+// Answer gives the whole answer. A short body that the windows do not admit now is
+// left out: nobody waits for it.
+func (c *Call) Answer(status int, content string, body []byte) error {
+	return c.server.write(c.AppendAnswer(nil, status, content, body))
+}
+
+// AppendAnswer appends the frames of Answer, for several that go by one write. The
+// call is over.
+func (c *Call) AppendAnswer(out []byte, status int, content string, body []byte) []byte {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.over != nil {
+		return out
+	}
+	if n := int64(len(body)); n > min(c.window, s.window, maxFrame) {
+		body = nil
+	}
+	s.window -= int64(len(body))
+	delete(s.calls, c.id)
+	c.end(errEnough)
+	out = appendHeaders(out, endFlag(len(body) == 0), c.id, answerBlock(status, content))
+	if len(body) > 0 {
+		out = appendFrame(out, frameData, flagEndStream, c.id, body)
+	}
+	return out
+}
+
+// Send writes frames that AppendAnswer made.
+func (s *Server) Send(frames []byte) error { return s.write(frames) }
+
+// Begin sends the head of an answer whose parts come later.
+func (c *Call) Begin(content string) error {
+	return c.server.write(appendHeaders(nil, 0, c.id, answerBlock(200, content)))
+}
+
+// Part sends a part of the answer as the windows allow; the last ends the call.
+func (c *Call) Part(b []byte, last bool) error {
+	s := c.server
+	for {
+		s.mu.Lock()
+		n := int64(0)
+		for c.over == nil {
+			if n = min(int64(len(b)), c.window, s.window, maxFrame); n > 0 || len(b) == 0 {
+				break
+			}
+			c.wake.Wait()
+		}
+		if c.over != nil {
+			defer s.mu.Unlock()
+			return c.over
+		}
+		c.window -= n
+		s.window -= n
+		end := last && int(n) == len(b)
+		if end {
+			delete(s.calls, c.id)
+			c.end(errEnough)
+		}
+		s.mu.Unlock()
+		if err := s.write(appendFrame(nil, frameData, endFlag(end), c.id, b[:n])); err != nil {
+			return err
+		}
+		if b = b[n:]; len(b) == 0 {
+			return nil
+		}
+	}
+}
+
+func answerBlock(status int, content string) []byte {
+	b := make([]byte, 0, 64)
+	if status == 200 {
+		b = append(b, status200)
+	} else {
+		b = appendHead(b, []Field{{":status", fmt.Sprint(status)}})
+	}
+	return appendHead(b, []Field{{"content-type", content}})
+}
+
+// request reads of a head what a call has. A head of our own client is literal
+// throughout and leaves no trace in the table, so it is read as it stands.
+func (s *Server) request(block []byte) (path, content string, err error) {
+	if path, content, ok := literal(block); ok {
+		return path, content, nil
+	}
+	sum := 0
+	s.decoder.SetMaxStringLength(maxHead)
+	s.decoder.SetEmitFunc(func(f hpack.HeaderField) {
+		sum += len(f.Name) + len(f.Value)
+		switch f.Name {
+		case ":path":
+			path = f.Value
+		case "content-type":
+			content = f.Value
+		}
+	})
+	if _, err := s.decoder.Write(block); err != nil {
+		return "", "", fmt.Errorf("read the head of a request: %w", err)
+	}
+	if err := s.decoder.Close(); err != nil {
+		return "", "", fmt.Errorf("read the head of a request: %w", err)
+	}
+	if sum > maxHead {
+		return "", "", errHead
+	}
+	return path, content, nil
+}
+
+// literal reads a block that appendHead made of short fields.
+func literal(b []byte) (path, content string, ok bool) {
+	for len(b) > 0 {
+		name, rest, ok := shortText(b[1:])
+		if b[0] != neverIndexed || !ok {
+			return "", "", false
+		}
+		value, rest, ok := shortText(rest)
+		if !ok {
+			return "", "", false
+		}
+		b = rest
+		switch string(name) {
+		case ":path":
+			path = string(value)
+		case "content-type":
+			content = string(value)
+		}
+	}
+	return path, content, true
+}
+
+// shortText reads a string of less than 127 bytes that is not in Huffman's code.
+func shortText(b []byte) (text, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] >= 127 || len(b) < 1+int(b[0]) {
+		return nil, nil, false
+	}
+	n := 1 + int(b[0])
+	return b[1:n], b[n:], true
+}
+
+// windowOf is the window of a stream in SETTINGS, -1 where there is none.
+func windowOf(f frame) (int64, error) {
+	size := int64(-1)
+	for b := f.payload; len(b) > 0; b = b[6:] {
+		if len(b) < 6 {
+			return 0, errFrame
+		}
+		if binary.BigEndian.Uint16(b) == settingWindow {
+			size = int64(binary.BigEndian.Uint32(b[2:]))
+		}
+	}
+	return size, nil
+}

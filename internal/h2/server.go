@@ -1,0 +1,306 @@
+package h2
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// What a client may have under way: calls, and bytes of their requests in all.
+const (
+	maxCalls   = 16
+	maxRequest = 4 << 20
+
+	serverBuffer = 2 * maxFrame // so that what comes together is seen together
+
+	settingCalls = 3
+	codeRefused  = 7
+)
+
+// Server is the other end of a connection: it takes requests whole, and its caller
+// answers them in any order. It trusts its client as little as the client trusts it.
+type Server struct {
+	net     net.Conn
+	handle  func(*Call)
+	writing sync.Mutex // as in Conn
+
+	mu      sync.Mutex
+	err     error // why the connection ended
+	calls   map[uint32]*Call
+	window  int64 // what may still be sent
+	initial int64
+
+	// The reader's own.
+	last    uint32 // the highest number of a stream
+	held    int    // bytes of requests that are not complete
+	given   int    // bytes that were received and not yet given back
+	decoder *hpack.Decoder
+}
+
+// Call is one request and the way to its answer.
+type Call struct {
+	Path, Content string // of the head
+	Body          []byte // whole, once the call is handed over
+
+	server *Server
+	id     uint32
+	whole  bool // the reader's own
+	gone   chan struct{}
+
+	// Guarded by server.mu.
+	wake   *sync.Cond
+	window int64
+	over   error
+}
+
+// NewServer speaks on c, which it owns. Run does the work.
+func NewServer(c net.Conn) *Server {
+	return &Server{net: c, calls: map[uint32]*Call{}, window: firstWindow, initial: firstWindow, decoder: hpack.NewDecoder(4096, nil)}
+}
+
+// Close ends the connection and every call on it.
+func (s *Server) Close() error {
+	s.fail(net.ErrClosed)
+	return nil
+}
+
+func (s *Server) fail(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return
+	}
+	s.err = why
+	_ = s.net.Close()
+	for _, c := range s.calls {
+		c.end(why)
+	}
+	s.calls = nil
+}
+
+// Run hands each complete request to handle, and calls idle before it waits for
+// more; both in the caller's goroutine. It returns why the connection ended.
+func (s *Server) Run(handle func(*Call), idle func()) error {
+	s.handle = handle
+	err := s.read(idle)
+	s.fail(err)
+	return err
+}
+
+func (s *Server) read(idle func()) error {
+	in := bufio.NewReaderSize(s.net, serverBuffer)
+	hello := make([]byte, len(preface))
+	if _, err := io.ReadFull(in, hello); err != nil || string(hello) != preface {
+		return fmt.Errorf("%w: no preface: %w", errFrame, err)
+	}
+	settings := binary.BigEndian.AppendUint32([]byte{0, settingCalls}, maxCalls)
+	settings = binary.BigEndian.AppendUint32(append(settings, 0, settingWindow), maxRequest)
+	out := appendFrame(nil, frameSettings, 0, 0, settings)
+	if err := s.write(appendNumber(out, frameWindow, 0, maxRequest-firstWindow)); err != nil {
+		return err
+	}
+	heads := &heads{}
+	buf := make([]byte, maxFrame)
+	for {
+		if !whole(in) {
+			idle()
+		}
+		f, err := readFrame(in, buf)
+		if err != nil {
+			return err
+		}
+		if heads.open() && (f.kind != frameContinuation || f.stream != heads.stream) {
+			return fmt.Errorf("%w: a head is interrupted", errFrame)
+		}
+		switch f.kind {
+		case frameHeaders, frameContinuation:
+			err = s.head(heads, f)
+		case frameData:
+			err = s.data(f)
+		case frameReset:
+			err = s.reset(f)
+		case frameSettings:
+			err = s.settings(f)
+		case framePing:
+			if !f.has(flagAck) {
+				err = s.write(appendFrame(nil, framePing, flagAck, 0, f.payload))
+			}
+		case frameWindow:
+			err = s.grow(f)
+		case frameGoAway:
+			err = errGone
+		case framePush:
+			err = fmt.Errorf("%w: a push", errFrame)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// whole reports whether the next frame is there in full.
+func whole(in *bufio.Reader) bool {
+	if in.Buffered() < frameHead {
+		return false
+	}
+	head, err := in.Peek(frameHead)
+	return err == nil && in.Buffered() >= frameHead+int(head[0])<<16+int(head[1])<<8+int(head[2])
+}
+
+func (s *Server) write(b []byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, err := s.net.Write(b)
+	return err
+}
+
+// head takes a HEADERS or CONTINUATION frame. Every head is decoded, also of a call
+// that is refused: the table is the connection's.
+func (s *Server) head(h *heads, f frame) error {
+	if err := h.take(f); err != nil {
+		return err
+	}
+	if !f.has(flagEndHeaders) {
+		return nil
+	}
+	id := h.stream
+	h.stream = 0
+	path, content, err := s.request(h.block)
+	if err != nil {
+		return err
+	}
+	end := h.flags&flagEndStream != 0
+	s.mu.Lock()
+	c := s.calls[id]
+	s.mu.Unlock()
+	switch {
+	case id <= s.last && c == nil: // reset meanwhile
+		return nil
+	case id <= s.last: // trailers
+		if !end || c.whole {
+			return errFrame
+		}
+	case id%2 == 0:
+		return errFrame
+	default:
+		s.last = id
+		if c = s.begin(id, path, content); c == nil {
+			return s.write(appendNumber(nil, frameReset, id, codeRefused))
+		}
+	}
+	if end {
+		s.complete(c)
+	}
+	return nil
+}
+
+func (s *Server) begin(id uint32, path, content string) *Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil || len(s.calls) >= maxCalls {
+		return nil
+	}
+	c := &Call{Path: path, Content: content, server: s, id: id, wake: sync.NewCond(&s.mu), window: s.initial, gone: make(chan struct{})}
+	s.calls[id] = c
+	return c
+}
+
+func (s *Server) complete(c *Call) {
+	s.held -= len(c.Body)
+	c.whole = true
+	s.handle(c)
+}
+
+// data takes a DATA frame. What a request holds is given back when the request is
+// whole, so that all of them hold no more than one window.
+func (s *Server) data(f frame) error {
+	b, err := f.content()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	c := s.calls[f.stream]
+	s.mu.Unlock()
+	s.given += len(f.payload)
+	if c != nil {
+		if c.whole {
+			return errFrame
+		}
+		if s.held += len(b); s.held > maxRequest {
+			return fmt.Errorf("%w: more than the window", errFrame)
+		}
+		c.Body = append(c.Body, b...)
+		if f.has(flagEndStream) {
+			s.complete(c)
+		}
+	}
+	n := s.given - s.held
+	if n < maxRequest/4 && (n == 0 || s.given < maxRequest/2) {
+		return nil
+	}
+	s.given -= n
+	return s.write(appendNumber(nil, frameWindow, 0, uint32(n)))
+}
+
+func (s *Server) reset(f frame) error {
+	if len(f.payload) != 4 {
+		return errFrame
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.calls[f.stream]; c != nil {
+		if !c.whole {
+			s.held -= len(c.Body)
+		}
+		delete(s.calls, f.stream)
+		c.end(errors.New("the caller has gone"))
+	}
+	return nil
+}
+
+func (s *Server) settings(f frame) error {
+	if f.has(flagAck) {
+		return nil
+	}
+	size, err := windowOf(f)
+	if err != nil {
+		return err
+	}
+	if size >= 0 {
+		s.mu.Lock()
+		for _, c := range s.calls {
+			c.window += size - s.initial
+			c.wake.Broadcast()
+		}
+		s.initial = size
+		s.mu.Unlock()
+	}
+	return s.write(appendFrame(nil, frameSettings, flagAck, 0, nil))
+}
+
+func (s *Server) grow(f frame) error {
+	if len(f.payload) != 4 {
+		return errFrame
+	}
+	n := int64(binary.BigEndian.Uint32(f.payload) & (1<<31 - 1))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.stream != 0 {
+		if c := s.calls[f.stream]; c != nil {
+			c.window += n
+			c.wake.Broadcast()
+		}
+		return nil
+	}
+	s.window += n
+	for _, c := range s.calls {
+		c.wake.Broadcast()
+	}
+	return nil
+}
