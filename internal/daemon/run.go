@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -106,11 +107,10 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	d.live[id] = l
 	d.work.Add(1)
 	d.mu.Unlock()
-	var err error
-	if l.kept, err = d.cells.Add(r); err == nil {
+	keep, err := d.cells.Add(r)
+	if err == nil {
 		if err = d.record(id, declared(a, r)); err != nil {
-			_ = l.kept()
-			err = errors.Join(err, d.cells.Remove(id))
+			err = errors.Join(err, keep(), d.cells.Remove(id))
 		}
 	}
 	if err != nil {
@@ -118,6 +118,8 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 		d.work.Done()
 		return nil, err
 	}
+	l.kept = sync.OnceValue(keep)
+	go func() { _ = l.kept() }() // beside the build: after the ledger's sync, not in its way
 	return l, nil
 }
 

@@ -31,9 +31,9 @@ func store(t *testing.T, names ...string) (*Store, string) {
 // add makes a record and waits until it is durable.
 func add(t *testing.T, s *Store, r Record) {
 	t.Helper()
-	durable, err := s.Add(r)
+	keep, err := s.Add(r)
 	if err == nil {
-		err = durable()
+		err = keep()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -76,12 +76,12 @@ func TestNames(t *testing.T) {
 		"": true, "x": true, "a-b_c.d": true, "taken": false, "last": false, "-x": false, ".x": false, "a/b": false,
 		"a b": false, strings.Repeat("x", 65): false, id("q"): false,
 	} {
-		durable, err := s.Add(Record{ID: NewID(), Name: name, State: Running})
+		keep, err := s.Add(Record{ID: NewID(), Name: name, State: Running})
 		if (err == nil) != good {
 			t.Errorf("%q: %v", name, err)
 		}
 		if err == nil {
-			err = durable()
+			err = keep()
 		}
 		if good && err != nil {
 			t.Errorf("%q: %v", name, err)

@@ -69,9 +69,9 @@ func Open(dir string) (s *Store, rests []string, err error) {
 func (s *Store) Dir(id string) string { return filepath.Join(s.dir, id) }
 
 // Add makes a cell's directory and its first record, which a program that starts after
-// a kill finds from now on. durable returns once a crash of the machine leaves it, too.
-// A name that a cell which is not merged or dropped has is refused.
-func (s *Store) Add(r Record) (durable func() error, err error) {
+// a kill finds from now on. keep has to be called, once: after it a crash of the machine
+// leaves the record, too. A name that a cell which is not merged or dropped has is refused.
+func (s *Store) Add(r Record) (keep func() error, err error) {
 	if err := CheckName(r.Name); err != nil {
 		return nil, err
 	}
@@ -86,21 +86,16 @@ func (s *Store) Add(r Record) (durable func() error, err error) {
 		k.writing.Unlock()
 		return nil, errors.Join(err, s.Remove(r.ID))
 	}
-	var failed error
-	done := make(chan struct{})
-	go func() {
-		if failed = commit(dir, f); failed == nil {
-			failed = syncDir(s.dir)
+	return func() error {
+		err := commit(dir, f)
+		if err == nil {
+			err = syncDir(s.dir)
 		}
 		k.writing.Unlock()
-		if failed == nil { // there is space again
+		if err == nil { // there is space again
 			s.retry()
 		}
-		close(done)
-	}()
-	return func() error {
-		<-done
-		return failed
+		return err
 	}, nil
 }
 
