@@ -21,7 +21,7 @@ type request struct {
 	fields []h2.Field
 	waits  bool // for leave to send the body (100-continue)
 	close  bool // no other request follows
-	old    bool // HTTP/1.0: knows no chunks
+	old    bool // HTTP/1.0, which these names do not speak (B76)
 }
 
 // parse reads a head that route has found well formed.
@@ -29,7 +29,6 @@ func parse(h route.Head) request {
 	lines := strings.Split(strings.TrimSuffix(string(h.Raw), "\r\n\r\n"), "\r\n")
 	first := strings.Split(lines[0], " ")
 	r := request{target: first[1], old: first[2] == "HTTP/1.0"}
-	r.close = r.old
 	var named []string // by Connection: of this connection alone (RFC 9110, 7.6.1)
 	for _, line := range lines[1:] {
 		key, value, _ := strings.Cut(line, ":")
@@ -42,7 +41,7 @@ func parse(h route.Head) request {
 				r.close = r.close || word == "close"
 			}
 		case key == "expect":
-			r.waits = !r.old && strings.EqualFold(value, "100-continue")
+			r.waits = strings.EqualFold(value, "100-continue")
 		case !isOurs(key):
 			r.fields = append(r.fields, h2.Field{Name: key, Value: value})
 		}
@@ -85,7 +84,7 @@ func (s *session) give(answer *h2.Stream, h route.Head, r request) error {
 		return fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	empty := h.Inner.Method == "HEAD" || status == "204" || status == "304"
-	chunked := !measured && !empty && !r.old
+	chunked := !measured && !empty
 	switch {
 	case chunked:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)

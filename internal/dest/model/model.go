@@ -127,8 +127,11 @@ func (s *session) next(ctx context.Context) error {
 	return s.pass(ctx, h, r)
 }
 
-// judge compares name, path and method as bytes (B71, B76).
+// judge takes HTTP/1.1 alone, and compares name, path and method as bytes (B71, B76).
 func judge(h route.Head, r request) flow.Reason {
+	if r.old {
+		return flow.UnsupportedVersion
+	}
 	if h.Inner.Name != name.Model {
 		return flow.HTTPHostMismatch
 	}

@@ -333,8 +333,7 @@ func TestKeptConnection(t *testing.T) {
 	}
 }
 
-// A client that asks first is told to go on; an old one gets an answer that ends
-// with the connection.
+// A client that asks first is told to go on, and an old one that it is too old (B76).
 func TestContinueAndOldClients(t *testing.T) {
 	l := &lab{}
 	c, wait := l.connect(t)
@@ -354,7 +353,15 @@ func TestContinueAndOldClients(t *testing.T) {
 	c, wait = l.connect(t)
 	io.WriteString(c, "GET /v1/models HTTP/1.0\r\nHost: mesh.skep.alt\r\nConnection: X-Mine\r\nX-Mine: 1\r\nKeep-Alive: 1\r\n\r\n")
 	got, err := io.ReadAll(c)
-	if err != nil || !strings.HasSuffix(string(got), "\r\n\r\nfine") || strings.Contains(string(got), "chunked") {
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 505 ") || !strings.Contains(string(got), flow.UnsupportedVersion.Sentence()) {
+		t.Errorf("%q %v", got, err)
+	}
+	if r := wait(); r.Verdict.Reason != flow.UnsupportedVersion || len(l.seen) != 1 {
+		t.Errorf("%+v, %d requests arrived", r, len(l.seen))
+	}
+	c, wait = l.connect(t)
+	io.WriteString(c, "GET /v1/models HTTP/1.1\r\nHost: mesh.skep.alt\r\nConnection: X-Mine, close\r\nX-Mine: 1\r\nKeep-Alive: 1\r\n\r\n")
+	if got, err = io.ReadAll(c); err != nil || !strings.Contains(string(got), "fine") {
 		t.Errorf("%q %v", got, err)
 	}
 	if h := l.seen[1].Header; h.Get("X-Mine") != "" || h.Get("Keep-Alive") != "" {
