@@ -59,9 +59,9 @@ static void drop_capabilities(void)
 
 /* Rights and scopes of linux/landlock.h that this build's headers may not name yet. */
 enum {
-    FS_TO_ABI1 = (1 << 13) - 1, FS_REFER = 1 << 13, FS_TRUNCATE = 1 << 14, FS_IOCTL_DEV = 1 << 15,
+    FS_TO_ABI1 = (1 << 13) - 1, FS_REFER = 1 << 13, FS_TRUNCATE = 1 << 14, FS_IOCTL_DEV = 1 << 15, FS_UNIX = 1 << 16,
     FS_READ = 1 << 0 | 1 << 2 | 1 << 3, /* execute, read file, read directory */
-    SCOPE_ABSTRACT = 1, SCOPE_SIGNAL = 2,
+    SCOPES = 1 << 0 | 1 << 1, /* abstract sockets, signals */
 };
 struct ruleset_attr { uint64_t fs, net, scoped; };
 
@@ -77,14 +77,14 @@ static void landlock_path(int ruleset, const char *path, uint64_t rights, bool o
 }
 
 /* landlock is the second wall (L10): what is visible can be read; what is granted for writing can be written;
- * abstract sockets and signals stay within the cell where the kernel can scope them. */
+ * abstract sockets and signals stay within the cell where the kernel can scope them, and sockets by path. */
 static void landlock(const struct cell *c)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (abi < 2)
         fail_as(EOPNOTSUPP, "Landlock ABI 2 (Linux 6.1) is needed", "");
     uint64_t all = FS_TO_ABI1 | FS_REFER | (abi >= 3 ? FS_TRUNCATE : 0) | (abi >= 5 ? FS_IOCTL_DEV : 0);
-    struct ruleset_attr attr = {.fs = all, .scoped = abi >= 6 ? SCOPE_ABSTRACT | SCOPE_SIGNAL : 0};
+    struct ruleset_attr attr = {.fs = all | (abi >= 9 ? FS_UNIX : 0), .scoped = abi >= 6 ? SCOPES : 0};
     size_t size = abi >= 6 ? sizeof attr : abi >= 4 ? 16 : 8;
     int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
     must(ruleset, "make a Landlock ruleset", "");

@@ -3,7 +3,8 @@
 // cell's warden reports.
 //
 // Its laws:
-//   - It needs no capability and opens no path: all comes in the Spec.
+//   - It needs no capability and opens no path: all comes in the Spec, or lies
+//     beneath what does.
 //   - Every step that a cell's tree is built of is decided in steps.go, in one
 //     order: the skeleton first, then grants from the outside in, then what
 //     narrows them.
@@ -33,6 +34,7 @@ type Driver struct {
 	waiting map[uint64]chan answer
 	failed  error
 	gone    chan struct{} // closed when the worker is
+	mounts  sys.MountTable
 }
 
 type answer struct {

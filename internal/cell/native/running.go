@@ -64,7 +64,12 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 	if err != nil {
 		return nil, err
 	}
-	build, files := request(spec)
+	mounted, _ := d.mounts.Points() // what is not known is taken for a mount
+	whole := *spec
+	var opened []*os.File
+	whole.Grants, opened = withOwnersTree(spec.Grants)
+	defer sys.CloseAll(opened)
+	build, files := request(&whole, mounted)
 	all := []*os.File{theirs, spec.Box, spec.Control, spec.Log}
 	if spec.Stdio != nil {
 		all = append(all, spec.Stdio)

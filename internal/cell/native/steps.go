@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"skep.dev/skep/internal/cell"
-	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/proto"
 )
 
@@ -20,6 +19,8 @@ const hiddenSize = 64 << 10
 type tree struct {
 	steps []proto.Step
 	files []*os.File
+	// mounted are the host's mount points.
+	mounted []string
 }
 
 func (t *tree) add(s proto.Step, files ...*os.File) {
@@ -55,8 +56,8 @@ func (t *tree) make(s proto.Step, objects []object) {
 }
 
 // request says what the worker is to build. The order is that of the package's law.
-func request(spec *cell.Spec) (*proto.Build, []*os.File) {
-	var t tree
+func request(spec *cell.Spec, mounted []string) (*proto.Build, []*os.File) {
+	t := tree{mounted: mounted}
 	files := append(append([]cell.File(nil), spec.Files...), size(spec.Limits)...)
 	objects := objectsOf(spec)
 	skeleton(&t, spec, files, objects)
@@ -149,27 +150,11 @@ func grant(t *tree, o object) {
 		t.add(proto.Step{Op: proto.OpCover, Path: o.Path, Target: o.from, Writable: true, File: true})
 	case o.Writable && o.Dir:
 		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, Writable: true}, o.Object, o.Layer)
-	case o.Dir && !ofTheSystem(o.Grant):
+	case o.Dir && !plain(o.Grant, t.mounted):
 		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, ReadOnly: true}, o.Object)
 	default:
 		t.add(proto.Step{Op: proto.OpBind, Path: o.Path, ReadOnly: true, File: !o.Dir}, o.Object)
 	}
-}
-
-// ofTheSystem reports whether a read-only directory may be shown as it is. A
-// unix socket in a tree that is shown so can be connected to by its path, whatever
-// the mount's flags (L15); programs and libraries of the system's own, which root
-// alone can write, hold none, and an overlay costs a quarter on every look-up.
-func ofTheSystem(g cell.Grant) bool {
-	const writableByOthers = 0o022
-	top, _, _ := strings.Cut(strings.TrimPrefix(g.Path, "/"), "/")
-	switch top {
-	case "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix":
-	default:
-		return false
-	}
-	st, err := sys.StatFile(g.Object)
-	return err == nil && st.Uid == 0 && st.Mode&writableByOthers == 0
 }
 
 // granted mounts the grants and what narrows them, each after all that is above
