@@ -10,6 +10,7 @@ import (
 
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/route"
 )
 
 // Identity is who the cell is: the listener's word, never the agent's.
@@ -29,6 +30,8 @@ type Gate struct {
 	Flows    int           // how many may be open at once (B150)
 	Bytes    *Bytes        // what they may carry; nil without a bound
 	Idle     time.Duration // how long nothing may move in one; 0: IdleTCP
+	Rate     *route.Bucket // of new flows; nil without a bound
+	Door     *Door         // the kernel's, shut while nothing is let in; nil without one
 	Now      func() time.Time
 
 	policy atomic.Pointer[policy.Policy]
@@ -63,12 +66,12 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
 
 	q = g.identify(q)
 	v, p := g.decide(q)
-	if v.Allowed() && g.Bytes.Exhausted() {
-		v = flow.Verdict{Reason: flow.BudgetExhausted, Rule: v.Rule, Line: v.Line}
-	} else if v.Allowed() && !g.enter() {
-		v = flow.Verdict{Reason: flow.Busy, Rule: v.Rule, Line: v.Line}
-	} else if v.Allowed() {
-		defer g.leave()
+	if v.Allowed() {
+		if why := g.enter(); why != flow.None {
+			v = flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
+		} else {
+			defer g.leave()
+		}
 	}
 	r := Record{Kind: Intent, Time: begin, Request: q, Policy: p.version(), Decision: "allow", Verdict: v}
 	if !v.Allowed() {
@@ -77,7 +80,7 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
 		return
 	}
 	if err := g.record(ctx, r); err != nil {
-		r.Verdict = flow.Verdict{Reason: endedOr(ctx, flow.RecordUnavailable), Rule: v.Rule, Line: v.Line}
+		r.Verdict = flow.Verdict{Reason: endedOr(ctx, g.unrecorded(err)), Rule: v.Rule, Line: v.Line}
 		Reset(agent)
 		g.refuse(ctx, r)
 		return
@@ -179,20 +182,67 @@ func (g *Gate) outcome(ctx context.Context, r Record) {
 	r.Kind = Outcome
 	r.Duration = g.Now().Sub(r.Time)
 	r.Decision = decisionOf(r.Verdict.Reason)
-	// The intent is durable already; an outcome that cannot be written leaves a
-	// flow without an end in the ledger, which says as much.
-	_ = g.record(context.WithoutCancel(ctx), r)
+	// The flow keeps its place until it is written, so that as many can wait as may be
+	// open. An error is the end of the box: the ledger then has a flow without an end,
+	// which says as much.
+	_ = g.Recorder.Record(context.WithoutCancel(ctx), r)
 }
 
-func (g *Gate) enter() bool {
-	if g.open.Add(1) > int64(g.Flows) {
-		g.open.Add(-1)
-		return false
+// Full is why no new flow has room now, or None.
+func (g *Gate) Full() flow.Reason {
+	switch {
+	case g.Bytes.Exhausted():
+		return flow.BudgetExhausted
+	case g.open.Load() >= int64(g.Flows):
+		return flow.Busy
 	}
-	return true
+	return flow.None
 }
 
-func (g *Gate) leave() { g.open.Add(-1) }
+// enter takes a place for a new flow, or says why there is none. With the last one the
+// door is shut, before anybody tries.
+func (g *Gate) enter() flow.Reason {
+	if g.Bytes.Exhausted() {
+		g.Door.Turn()
+		return flow.BudgetExhausted
+	}
+	n := g.open.Add(1)
+	if n > int64(g.Flows) {
+		g.leave()
+		return flow.Busy
+	}
+	if g.Rate != nil {
+		ok := g.Rate.Take()
+		if wait := g.Rate.Wait(); wait > 0 {
+			g.Door.Pause(flow.RateLimited, wait)
+		}
+		if !ok {
+			g.leave()
+			return flow.RateLimited
+		}
+	}
+	if n == int64(g.Flows) {
+		g.Door.Turn()
+	}
+	return flow.None
+}
+
+func (g *Gate) leave() {
+	if g.open.Add(-1) == int64(g.Flows)-1 {
+		g.Door.Turn()
+	}
+}
+
+// unrecorded is the reason of an intent that was not written. Where that is for want
+// of room beyond this cell, others need not try for a moment.
+func (g *Gate) unrecorded(err error) flow.Reason {
+	var full *NoRoom
+	if !errors.As(err, &full) {
+		return flow.RecordUnavailable
+	}
+	g.Door.Pause(full.Reason, OwnerPause)
+	return full.Reason
+}
 
 // Wait returns when every flow is over and recorded.
 func (g *Gate) Wait() { g.live.Wait() }

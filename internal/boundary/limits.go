@@ -12,7 +12,11 @@ import (
 // The limits of the boundary that exist now (B150). A profile only lowers them.
 const (
 	OpenFlows      = 1024
-	Itemised       = 200 // refusals a second with a record of their own
+	OwnerFlows     = 8192 // open, in all cells of one owner
+	OwnerNewFlows  = 5000 // a second, in all cells of one owner
+	OwnerBurst     = 10000
+	OwnerPause     = 100 * time.Millisecond // no cell tries again sooner, once its owner has too many
+	Itemised       = 200                    // refusals a second with a record of their own
 	Coalesce       = 10 * time.Second
 	Lag            = 2 * time.Second // of the kernel's log behind its counter, at most
 	RecordWait     = 2 * time.Second
@@ -24,7 +28,10 @@ const (
 	DialStagger    = 250 * time.Millisecond
 	IdleTCP        = time.Hour
 	FirstBytesTime = 10 * time.Second // for a TLS hello or an inner HTTP head, from its first byte
-	BoxMemory      = 256 << 20        // bytes
+	LeaseParts     = 16               // of what is left of a budget, one is leased
+	MinLease       = 1 << 20
+	MaxLease       = 64 << 20  // bytes
+	BoxMemory      = 256 << 20 // bytes
 )
 
 // Limit is one row of the published table.

@@ -35,10 +35,17 @@ type Record struct {
 }
 
 // Recorder appends to the ledger. When Record returns nil, the record is
-// durable; any error means that it may not be.
+// durable; any error means that it may not be. An Outcome is tried until it is
+// written or the boundary ends. *NoRoom is for an intent that has to be refused.
 type Recorder interface {
 	Record(ctx context.Context, r Record) error
 }
+
+// NoRoom says that the cell's owner has too many flows in all cells together; the
+// intent is not recorded.
+type NoRoom struct{ Reason flow.Reason }
+
+func (n *NoRoom) Error() string { return "no room for a flow: " + n.Reason.Token() }
 
 // decisionOf is the recorded decision of a reason: what opened and ended well is
 // "allow" (B63).

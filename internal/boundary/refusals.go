@@ -112,9 +112,10 @@ func (g *Gate) Early(e route.Refusal, host string) {
 	switch {
 	case e.Transport == flow.Other:
 		v = flow.Verdict{Reason: flow.TransportNotAllowed}
+	case v.Allowed() && e.Shut:
+		v = flow.Verdict{Reason: g.Door.Why(), Rule: v.Rule, Line: v.Line}
 	case v.Allowed():
-		// The kernel refused what policy allows: the table of flows or the rate
-		// was full, or the address came before its name was admitted.
+		// The address came before its name was admitted, or after it was withdrawn.
 		v = flow.Verdict{Reason: flow.Busy, Rule: v.Rule, Line: v.Line}
 	}
 	g.Refusals.Add(Record{Request: q, Policy: p.version(), Verdict: v})

@@ -19,6 +19,10 @@ func Reserved4() netip.Prefix {
 // Reserved6 is the top /120 of the IPv6 pool.
 func Reserved6() netip.Prefix { return netip.PrefixFrom(top6(0), 120) }
 
+// ShutMark is the address that stands in the early gate's set while no new flow is let
+// in. Nothing else has it: it is given to no name (B51), and to no rule.
+func ShutMark() netip.Addr { return netip.AddrFrom4([4]byte{100, 127, 255, 252}) }
+
 // Resolver4 and Resolver6 are where the cell's programs send DNS queries.
 func Resolver4() netip.Addr { return netip.AddrFrom4([4]byte{100, 127, 255, 253}) }
 

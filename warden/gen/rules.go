@@ -34,6 +34,7 @@ const (
 	conntrackSeenBefore = expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
 )
 
+func markIPv4() netip.Addr     { return netip.MustParseAddr("100.127.255.252") }
 func resolverIPv4() netip.Addr { return netip.MustParseAddr("100.127.255.253") }
 func resolverIPv6() netip.Addr { return netip.MustParseAddr("100::ffff:ffff:ffff:fffd") }
 
@@ -104,6 +105,7 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: join(parts...)})
 	}
 	accept := verdict(expr.VerdictAccept)
+	turned := c.AddChain(&nftables.Chain{Name: "shut", Table: table})
 
 	// The reset of a refused connection passes this chain too, towards a cell address.
 	rule(to4(netip.MustParsePrefix("127.0.0.0/8")), accept)
@@ -115,6 +117,7 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 	rule(to4(netip.PrefixFrom(resolverIPv4(), 32)), l4(protoTCP), port(53), accept)
 	rule(to6(resolverIPv6()), l4(protoTCP), port(53), accept)
 
+	rule(l4(protoTCP), shut(sets["tcp4"]), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: turned.Name}})
 	rule(family(nfIPv4), l4(protoTCP), listed(sets["tcp4"], 16, 4), accept)
 	rule(family(nfIPv6), l4(protoTCP), listed(sets["tcp6"], 24, 16), accept)
 	rule(family(nfIPv4), l4(protoUDP), listed(sets["udp4"], 16, 4), accept)
@@ -126,6 +129,11 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 	rule(notL4(protoTCP), notL4(protoUDP), logged("skep:other"))
 	rule(l4(protoTCP), []expr.Any{&expr.Reject{Type: tcpReset}})
 	rule([]expr.Any{&expr.Reject{Type: icmpxUnreachable, Code: icmpxPort}})
+
+	chain = turned
+	rule([]expr.Any{&expr.Objref{Type: int(nftables.ObjTypeCounter), Name: "refused"}})
+	rule(logged("skep:shut"))
+	rule([]expr.Any{&expr.Reject{Type: tcpReset}})
 }
 
 // redirect sends what the gate let pass to the box (B12).
@@ -212,6 +220,16 @@ func listed(set *nftables.Set, offset, size uint32) []expr.Any {
 		&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
 		&expr.Payload{DestRegister: reg32 + size/4, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Lookup{SourceRegister: reg32, SetName: set.Name, SetID: set.ID},
+	}
+}
+
+// shut matches while the box has the mark in the set, which lets no new flow in: an
+// address that is given to no name and to no rule (B51), so that nothing else adds it.
+func shut(set *nftables.Set) []expr.Any {
+	mark := append(markIPv4().AsSlice(), 0, 1, 0, 0) // port 1, padded as in the set's key
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: mark},
+		&expr.Lookup{SourceRegister: 8, SetName: set.Name, SetID: set.ID}, // NFT_REG32_00: where register 1 begins
 	}
 }
 
