@@ -67,6 +67,27 @@ func TestBX2BX3Exception(t *testing.T) {
 	})
 }
 
+// TestB56OverlayNetwork: a real destination in the range of the cell's own pools is
+// reached by a name, and by no literal.
+func TestB56OverlayNetwork(t *testing.T) {
+	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
+		const overlay = "100.99.1.2"
+		lab.Host("asked.test", overlay)
+		lab.Host("plain.test", overlay)
+		lab.Echo(overlay + ":7080")
+		lab.Echo(overlay + ":7081")
+		h := open(t, lab, "net: [{name: told.test, ports: [7080], resolve: ["+overlay+"]}, {name: \"*.test\", ports: [7080-7081]}]\n"+
+			"resolved_addresses: [{cidr: 100.64.0.0/10, ports: [7080]}]\n")
+		r := h.try(attempt{How: "tcp", At: "told.test:7080"}, attempt{How: "tcp", At: "asked.test:7080"}, attempt{How: "tcp", At: "plain.test:7081"}, attempt{How: "tcp", At: overlay + ":7080"})
+		if r[0].Got != "hello" || r[1].Got != "hello" || r[2].Err != "ECONNRESET" || r[3].Err != "ECONNREFUSED" || len(lab.Connections()) != 2 {
+			t.Errorf("%+v, %v", r, h.arrived(0))
+		}
+		if lab.Asked("told.test", "A") != 0 {
+			t.Error("a name with resolve was asked for: it replaces the lookup (B84)")
+		}
+	})
+}
+
 // TestBX4BX5BX6Answers: of mixed answers only the kept ones are dialed; a name that
 // changes its mind is asked once for a flow; dead addresses are passed over.
 func TestBX4BX5BX6Answers(t *testing.T) {

@@ -25,7 +25,6 @@ func TestBG1BG3InACell(t *testing.T) {
 		h := open(t, lab, "net: [{name: four.test, ports: [7080], id: by-name}, {name: six.test, ports: [7080]}, {ip: "+public4+", ports: [7080], id: by-literal}, {cidr: \"2606:2800::/32\", ports: [7080]}]\n")
 		tries := []attempt{
 			{How: "tcp", At: "four.test:7080"}, {How: "tcp", At: "six.test:7080"}, {How: "tcp", At: public4 + ":7080"}, {How: "tcp", At: "[" + public6 + "]:7080"},
-			{How: "bulk", At: "four.test:7080", N: 64 << 20},
 		}
 		for _, r := range h.try(tries...) {
 			if r.Err != "" {
@@ -36,7 +35,6 @@ func TestBG1BG3InACell(t *testing.T) {
 		for _, want := range []struct{ destination, address, rule, bytes string }{
 			{"four.test:7080", public4 + ":7080", "by-name", "5"}, {"six.test:7080", "[" + public6 + "]:7080", "", "5"},
 			{public4 + ":7080", public4 + ":7080", "by-literal", "5"}, {"[" + public6 + "]:7080", "[" + public6 + "]:7080", "", "5"},
-			{"four.test:7080", public4 + ":7080", "by-name", strconv.Itoa(64 << 20)},
 		} {
 			if !slices.ContainsFunc(record, func(e entry) bool {
 				return e.Kind == "flow.outcome" && e.destination() == want.destination && e.Body["address"] == want.address && (want.rule == "" || e.Body["rule"] == want.rule) &&
@@ -63,7 +61,10 @@ func TestBG2BG4BG5BG10InACell(t *testing.T) {
 		}
 		h := open(t, lab, "net: [{name: ok.test, ports: [7080]}]\n")
 		h.Env = append(h.Env, "HTTP_PROXY=http://8.8.8.8:7080", "ALL_PROXY=socks5://8.8.8.8:7080")
-		const bound = 50 // milliseconds (B18)
+		// The published bound, and one for the worst of nine, which may wait for a processor
+		// in each of the programs that take part on a busy machine: well below the second after
+		// which a kernel that had no answer would try again (B18).
+		const bound, worst = 50, 900 // milliseconds
 		for _, at := range []string{"denied.test:7080", public4 + ":7080", "[" + public6 + "]:7080", "100.99.1.2:7080"} {
 			tries := slices.Repeat([]attempt{{How: "tcp", At: at}}, 9)
 			results := h.try(tries...)
@@ -73,9 +74,11 @@ func TestBG2BG4BG5BG10InACell(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 			}
-			// On a busy machine one may wait for a processor, so the middle one counts.
 			if median := results[len(results)/2].Millis; median > bound {
 				t.Errorf("%s is refused after %d ms, published are %d", at, median, bound)
+			}
+			if last := results[len(results)-1].Millis; last > worst {
+				t.Errorf("%s is refused after %d ms at worst, nothing may be silent for longer than %d", at, last, worst)
 			}
 			reason := "ip-not-on-allowlist"
 			if at == "denied.test:7080" {

@@ -77,6 +77,8 @@ func (a attempt) make() (string, error) {
 		return a.burst()
 	case "bulk":
 		return a.bulk()
+	case "reset":
+		return a.reset()
 	case "own servers":
 		return "", ownServers()
 	}
@@ -197,6 +199,18 @@ func (a attempt) bulk() (string, error) {
 		return "", fmt.Errorf("%d of %d bytes came back, or others", n, a.N)
 	}
 	return "the same", nil
+}
+
+// reset breaks a connection off once the other side has answered.
+func (a attempt) reset() (string, error) {
+	c, err := a.dial("tcp")
+	if err != nil {
+		return "", err
+	}
+	if _, err = io.WriteString(c, "x"); err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
+	}
+	return "", errors.Join(err, c.(*net.TCPConn).SetLinger(0), c.Close())
 }
 
 // short names an error in a word, so that it can be compared.
