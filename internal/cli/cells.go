@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -93,17 +93,25 @@ func (a *App) logs(ctx context.Context, ref string, follow bool) error {
 		return err
 	}
 	defer func() { _ = stream.Close() }()
-	safe := escape.NewWriter(a.Out)
+	if follow {
+		return a.copyLog(stream, a.Out)
+	}
+	return a.paged(func(w io.Writer) error { return a.copyLog(stream, w) })
+}
+
+func (a *App) copyLog(stream *connect.ServerStreamForClient[skepv1.LogChunk], w io.Writer) error {
+	safe := escape.NewWriter(w)
 	shown := terminal.IsTerminal(a.Out)
 	for stream.Receive() {
 		m := stream.Msg()
+		var err error
 		switch {
 		case a.json:
 			err = a.printJSON(m)
 		case shown:
 			_, err = safe.Write(cut(m))
 		default:
-			_, err = a.Out.Write(cut(m))
+			_, err = w.Write(cut(m))
 		}
 		if err != nil {
 			return err
@@ -161,7 +169,8 @@ func (a *App) attach(ctx context.Context, ref string, raw bool) error {
 	}
 	detached, err := terminal.Session(ctx, ours, console)
 	if detached {
-		fmt.Fprintln(os.Stderr, "\r\nskep: detached")
+		fmt.Fprint(a.Err, "\r\n")
+		a.say("detached")
 	}
 	return err
 }
@@ -182,15 +191,15 @@ func (a *App) stopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.told(r.Msg, "is "+words.State(r.Msg.State))
+			return a.tell(r.Msg, "is "+words.State(r.Msg.State))
 		},
 	}
 	c.Flags().DurationVar(&grace, "grace", 10*time.Second, "time between asking the agent and ending it")
 	return c
 }
 
-// told prints a cell, or one line about it.
-func (a *App) told(c *skepv1.Cell, what string) error {
+// tell prints a cell, or one line about it.
+func (a *App) tell(c *skepv1.Cell, what string) error {
 	if a.json {
 		return a.printJSON(c)
 	}
@@ -201,16 +210,30 @@ func (a *App) told(c *skepv1.Cell, what string) error {
 func (a *App) dropCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "drop CELL", Short: "Throw away what a cell changed", Args: exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			d, err := a.ready(c.Context())
-			if err != nil {
-				return err
-			}
-			r, err := d.Drop(c.Context(), connect.NewRequest(&skepv1.DropRequest{Cell: args[0]}))
-			if err != nil {
-				return err
-			}
-			return a.told(r.Msg, "dropped")
-		},
+		RunE: func(c *cobra.Command, args []string) error { return a.drop(c.Context(), args[0]) },
 	}
+}
+
+// drop is done again for a cell that was dropped: what a crash left of it goes too.
+func (a *App) drop(ctx context.Context, ref string) error {
+	d, err := a.ready(ctx)
+	if err != nil {
+		return err
+	}
+	was, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: ref}))
+	if err != nil {
+		return err
+	}
+	r, err := d.Drop(ctx, connect.NewRequest(&skepv1.DropRequest{Cell: was.Msg.Id}))
+	if err != nil {
+		return err
+	}
+	what := "dropped"
+	switch was.Msg.State {
+	case skepv1.CellState_CELL_STATE_DROPPED:
+		what = "is dropped already"
+	case skepv1.CellState_CELL_STATE_MERGED:
+		what = "is merged: what it changed is in your tree, and nothing of it was left to drop"
+	}
+	return a.tell(r.Msg, what)
 }

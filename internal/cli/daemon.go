@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -102,7 +103,7 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 		if err := d.ensure(ctx); err != nil {
 			return nil, err
 		}
-		_, err := client.Negotiate(ctx, d)
+		err := a.greet(ctx, d)
 		if err == nil {
 			return d, nil
 		}
@@ -116,6 +117,52 @@ func (a *App) daemon(ctx context.Context) (*daemon, error) {
 			return nil, err
 		case <-time.After(20 * time.Millisecond):
 		}
+	}
+}
+
+// answerTime bounds the wait for a skepd that accepts and does not answer.
+const answerTime = 10 * time.Second
+
+// greet agrees with skepd on a version of the contract, and on the state directory.
+func (a *App) greet(ctx context.Context, d *daemon) error {
+	patience := cmp.Or(a.patience, answerTime)
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	v, err := client.Negotiate(within, d)
+	if err != nil {
+		if within.Err() != nil && ctx.Err() == nil {
+			return silent(launch.APISocket(d.places), patience, err)
+		}
+		return err
+	}
+	return sameState(d.places, v.State)
+}
+
+// silent says who does not answer. A process that was stopped accepts connections: the
+// kernel does it in its place.
+func silent(socket string, waited time.Duration, err error) error {
+	who := "skepd"
+	fix := "`kill -CONT` wakes one that was stopped, `kill` ends it; the next command starts another"
+	if pid, ok := launch.Listener(socket); ok {
+		who = fmt.Sprintf("skepd (process %d)", pid)
+		fix = fmt.Sprintf("`kill -CONT %d` wakes it if it was stopped, `kill %d` ends it; the next command starts another", pid, pid)
+	}
+	return &fixable{fmt.Sprintf("%s did not answer on %s within %s", who, socket, waited), fix, err}
+}
+
+// sameState makes sure that the skepd which serves the run-time directory keeps its
+// state where this command looks for it.
+func sameState(p place.Places, theirs string) error {
+	if theirs == "" || theirs == p.State {
+		return nil
+	}
+	ours, err := os.Stat(p.State)
+	if other, err2 := os.Stat(theirs); err == nil && err2 == nil && os.SameFile(ours, other) {
+		return nil
+	}
+	return &fixable{
+		what: fmt.Sprintf("the skepd that serves %s keeps its state in %s, not in %s", p.Run, theirs, p.State),
+		fix:  fmt.Sprintf("use that one (--state %s, or SKEP_STATE), or name another run-time directory for yours (--run, or SKEP_RUN)", theirs),
 	}
 }
 
@@ -141,7 +188,7 @@ func (a *App) report(ctx context.Context, d *daemon) error {
 	if err != nil {
 		return err
 	}
-	merging.Tell(ctx, d, own, d.places.State, a.Err)
+	merging.Tell(ctx, d, own, d.places.State, a.say)
 	return nil
 }
 
@@ -158,7 +205,7 @@ func (a *App) recover() error {
 		if r.Finished {
 			word = "finished"
 		}
-		fmt.Fprintf(a.Err, "skep: %s an interrupted merge of %.12s\n", word, r.Hash)
+		a.say("%s an interrupted merge of %.12s", word, r.Hash)
 	}
 	return err
 }

@@ -7,31 +7,16 @@
 //     to stderr.
 //   - Every byte that came from a cell is escaped before a terminal shows it, but
 //     for an attached terminal of the cell's own (L18a).
-//   - An error says what to do next.
+//   - An error says what to do next. With --json it is one object on stderr.
 package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
+	"time"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
-
-	"skep.dev/skep/internal/cli/words"
-	"skep.dev/skep/internal/escape"
-	"skep.dev/skep/internal/strict"
-)
-
-// The exit statuses of commands other than run (L19a).
-const (
-	statusDone    = 0
-	statusRefused = 1
-	statusUsage   = 2
-	statusNoCell  = 3
-	statusFailed  = 125 // of run: Skep failed
 )
 
 // App is one invocation.
@@ -45,6 +30,8 @@ type App struct {
 	state, run string // --state, --run
 	json       bool
 	quiet      bool
+	noPager    bool
+	patience   time.Duration // with a skepd that does not answer; 0: answerTime
 }
 
 // Main runs one command line and gives its exit status.
@@ -59,76 +46,25 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return statusDone
-	}
-	code := statusOf(err)
-	var status *statusError
-	if errors.As(err, &status) {
-		code, err = status.code, status.err
-	}
-	var faults strict.Faults
-	switch {
-	case errors.As(err, &faults):
-		a.printFaults(faults)
-	case err != nil:
-		fmt.Fprintln(a.Err, "skep:", text(err))
-	}
-	return code
-}
-
-// printFaults shows what is wrong with a file as a compiler does: each with its place,
-// its line, and a caret under the text.
-func (a *App) printFaults(faults strict.Faults) {
-	fmt.Fprintf(a.Err, "%sskep: %s; nothing was run\n", escape.Text(faults.Render()), words.Count(int64(len(faults)), "fault"))
-}
-
-// statusError ends the program with a status. Without an error it is silent.
-type statusError struct {
-	code int
-	err  error
-}
-
-func (e *statusError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("status %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *statusError) Unwrap() error { return e.err }
-
-func usage(format string, args ...any) error {
-	return &statusError{statusUsage, fmt.Errorf(format, args...)}
-}
-
-// statusOf finds the status for an error of the daemon.
-func statusOf(err error) int {
-	if connect.CodeOf(err) == connect.CodeNotFound {
-		return statusNoCell
-	}
-	return statusRefused
-}
-
-// text is an error without the words that only a program needs.
-func text(err error) string {
-	var c *connect.Error
-	if errors.As(err, &c) {
-		return c.Message()
-	}
-	return err.Error()
+	return a.told(root.ExecuteContext(ctx), args)
 }
 
 func (a *App) root() *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:           "skep",
 		Short:         "Run an agent in a cell, read what it changed, and say yes or no",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if version {
+				return a.version()
+			}
+			return c.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print this program's version")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%w (%s --help lists the flags)", err, c.CommandPath())
@@ -136,7 +72,8 @@ func (a *App) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.state, "state", "", "Skep's state directory (default: SKEP_STATE, or by XDG)")
 	f.StringVar(&a.run, "run", "", "Skep's run-time directory (default: SKEP_RUN, or by XDG)")
-	f.BoolVar(&a.json, "json", false, "print JSON: one object, or one a line for lists")
+	f.BoolVar(&a.json, "json", false, "print JSON: one object, or one a line for lists; errors too, on stderr")
+	f.BoolVar(&a.noPager, "no-pager", false, "show diff, logs and ledger without a pager on a terminal")
 	root.AddCommand(
 		a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.stopCommand(),
 		a.diffCommand(), a.mergeCommand(), a.dropCommand(), a.ledgerCommand(), a.whyCommand(),

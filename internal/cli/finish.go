@@ -24,15 +24,32 @@ func (s *session) ended(c *skepv1.Cell) error {
 		return fmt.Errorf("the cell did not start: %s (skep why %s)", escape.Line(strings.TrimPrefix(c.Cause, "failed: ")), c.Id)
 	}
 	if c.Error != "" && !strings.HasPrefix(c.Cause, "budget") {
-		fmt.Fprintln(s.app.Err, "skep:", escape.Line(c.Error))
+		s.app.say("%s", escape.Line(c.Error))
 	}
-	if !s.app.quiet {
-		for _, line := range words.Footer(c) {
-			fmt.Fprintln(s.app.Err, line)
-		}
+	if err := s.footer(c); err != nil {
+		return err
 	}
 	if c.ExitCode != 0 {
 		return &statusError{code: int(c.ExitCode)}
+	}
+	return nil
+}
+
+// footer says on stderr how it ended (L19b), with --json as the cell.
+func (s *session) footer(c *skepv1.Cell) error {
+	if s.app.quiet {
+		return nil
+	}
+	lines := words.Footer(c)
+	if s.app.json {
+		raw, err := words.JSON(c)
+		if err != nil {
+			return err
+		}
+		lines = []string{string(raw)}
+	}
+	for _, line := range lines {
+		fmt.Fprintln(s.app.Err, line)
 	}
 	return nil
 }

@@ -22,20 +22,23 @@ import (
 func (a *App) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print this program's version", Args: exactly(0),
-		RunE: func(*cobra.Command, []string) error {
-			b := launch.ThisBuild()
-			m := &skepv1.VersionResponse{Version: b.Version, Commit: b.Commit, Api: client.APIMax, ApiMin: client.APIMin, ApiMax: client.APIMax}
-			if a.json {
-				return a.printJSON(m)
-			}
-			commit := ""
-			if b.Commit != "" {
-				commit = " (" + b.Commit + ")"
-			}
-			_, err := fmt.Fprintf(a.Out, "skep %s%s, API %d\n", b.Version, commit, client.APIMax)
-			return err
-		},
+		RunE: func(*cobra.Command, []string) error { return a.version() },
 	}
+}
+
+func (a *App) version() error {
+	b := launch.ThisBuild()
+	if a.json {
+		return a.printValue(map[string]any{
+			"version": b.Version, "commit": b.Commit, "api": client.APIMax, "api_min": client.APIMin, "api_max": client.APIMax,
+		})
+	}
+	commit := ""
+	if b.Commit != "" {
+		commit = " (" + b.Commit + ")"
+	}
+	_, err := fmt.Fprintf(a.Out, "skep %s%s, API %d\n", b.Version, commit, client.APIMax)
+	return err
 }
 
 func (a *App) doctorCommand() *cobra.Command {

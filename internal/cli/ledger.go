@@ -4,12 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -17,8 +16,6 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cli/terminal"
-	"skep.dev/skep/internal/cli/words"
-	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/ledger/entry"
 	"skep.dev/skep/internal/ledger/seal"
 	"skep.dev/skep/internal/ledger/story"
@@ -62,19 +59,26 @@ func (a *App) show(ctx context.Context, q *skepv1.LedgerReadRequest) error {
 	}
 	defer func() { _ = stream.Close() }()
 	teller := story.Teller{Colour: a.colour(), Zone: time.Local, Cell: q.Cell == ""}
-	for stream.Receive() {
-		raw := stream.Msg().Json
-		if a.json {
-			fmt.Fprintf(a.Out, "%s\n", raw)
-			continue
+	tell := func(w io.Writer) error {
+		for stream.Receive() {
+			line := string(stream.Msg().Json)
+			if !a.json {
+				e, err := entry.Parse(stream.Msg().Json)
+				if err != nil {
+					return err
+				}
+				line = teller.Line(&e)
+			}
+			if _, err := fmt.Fprintln(w, line); err != nil {
+				return err
+			}
 		}
-		e, err := entry.Parse(raw)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(a.Out, teller.Line(&e))
+		return stream.Err()
 	}
-	return stream.Err()
+	if q.Follow {
+		return tell(a.Out) // what comes is to be seen at once
+	}
+	return a.paged(tell)
 }
 
 // colour is for a terminal that has some, and a user who did not say no.
@@ -133,7 +137,7 @@ func (a *App) verify(since, keyFile string) error {
 	}
 	if r.Checkpoint != (verify.Checkpoint{}) && r.Fault == nil && kept != "" {
 		if err := keep(kept, r.Checkpoint.String()); err != nil {
-			fmt.Fprintln(a.Err, "skep: the checkpoint was not kept:", err)
+			a.say("the checkpoint was not kept: %v", err)
 		}
 	}
 	if err := a.printReport(r); err != nil {
@@ -195,83 +199,4 @@ func (a *App) ledgerKey() *cobra.Command {
 			return err
 		},
 	}
-}
-
-func (a *App) whyCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "why CELL [EVENT | HOST]", Short: "Say why something was refused or allowed, and what would allow it", Args: between(1, 2),
-		RunE: func(c *cobra.Command, args []string) error { return a.why(c.Context(), args) },
-	}
-}
-
-func (a *App) why(ctx context.Context, args []string) error {
-	d, err := a.daemon(ctx)
-	if err != nil {
-		return err
-	}
-	q := &skepv1.ExplainRequest{Cell: args[0]}
-	if len(args) == 1 {
-		// Without an event: why the cell ended.
-		return a.whyEnded(ctx, d, args[0])
-	}
-	if digits(args[1]) {
-		q.Event = args[1]
-	} else {
-		q.Host = args[1]
-	}
-	r, err := d.Explain(ctx, connect.NewRequest(q))
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printValue(map[string]any{
-			"what": r.Msg.What, "why": r.Msg.Why, "rule": r.Msg.Rule, "allow_with": r.Msg.AllowWith, "entry": json.RawMessage(r.Msg.Json),
-		})
-	}
-	for _, l := range []struct{ head, text string }{
-		{"what", r.Msg.What}, {"why", r.Msg.Why}, {"rule", r.Msg.Rule}, {"to allow it", r.Msg.AllowWith},
-	} {
-		if l.text != "" {
-			fmt.Fprintf(a.Out, "%-12s %s\n", l.head, escape.Line(l.text))
-		}
-	}
-	return nil
-}
-
-// whyEnded tells the cause of a cell's end.
-func (a *App) whyEnded(ctx context.Context, d *daemon, ref string) error {
-	r, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: ref}))
-	if err != nil {
-		return err
-	}
-	c := r.Msg
-	if a.json {
-		return a.printJSON(c)
-	}
-	if !ended(c) {
-		_, err = fmt.Fprintf(a.Out, "cell %s is %s\n", c.Id, words.State(c.State))
-		return err
-	}
-	_, err = fmt.Fprintf(a.Out, "cell %s %s: %s\n", c.Id, words.State(c.State), words.Ending(c))
-	if c.Error != "" && err == nil {
-		_, err = fmt.Fprintln(a.Out, escape.Line(c.Error))
-	}
-	if budget, is := strings.CutPrefix(c.Cause, "budget: "); is && err == nil {
-		_, err = fmt.Fprintf(a.Out, "its limit was %s, its peak %s; a profile that gives it more has another budget.%s\n",
-			words.Amount(budget, c.Limit), words.Amount(budget, c.Peak), budget)
-	}
-	if c.CrossingsRefused > 0 && err == nil {
-		_, err = fmt.Fprintf(a.Out, "%s refused: skep ledger show %s --decision deny lists them with what would allow each\n",
-			words.Count(c.CrossingsRefused, "crossing"), c.Id)
-	}
-	return err
-}
-
-func digits(s string) bool {
-	for _, c := range s {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -50,6 +50,9 @@ func (a *App) undo(ctx context.Context, hash string) error {
 	if err := merge.Undo(ctx, own, hash); err != nil {
 		return err
 	}
+	if a.json {
+		return a.printValue(map[string]any{"hash": hash, "undone": true})
+	}
 	_, err = fmt.Fprintf(a.Out, "the merge of %.12s is undone\n", hash)
 	return err
 }
@@ -194,7 +197,7 @@ func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result m
 		return fmt.Errorf("the tree is merged, but skepd could not record it: %w", err)
 	}
 	if a.json {
-		return a.printJSON(r.Msg)
+		return a.printValue(mergedOf(r.Msg, result))
 	}
 	for _, p := range result.LeftOut {
 		fmt.Fprintf(a.Out, "left out: %s (%s)\n", escape.Line(p.Path), escape.Line(p.Reason))

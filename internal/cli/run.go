@@ -103,7 +103,7 @@ func (a *App) openFor(c *chosen, d *daemon, b *opened.Bundle) error {
 		return err
 	}
 	if c.found != "" && !a.quiet {
-		fmt.Fprintf(a.Err, "skep: %s narrows the rights of %s\n", escape.Line(c.found), profile.Default)
+		a.say("%s narrows the rights of %s", escape.Line(c.found), profile.Default)
 	}
 	return b.Plan(plan, links)
 }
@@ -180,16 +180,23 @@ func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
 	for stream.Receive() {
 		m := stream.Msg()
 		if m.Notice != "" && !s.app.quiet {
-			fmt.Fprintln(s.app.Err, "skep:", escape.Line(m.Notice))
+			s.app.say("%s", escape.Line(m.Notice))
 		}
 		if m.Cell != nil {
 			return m.Cell, nil
 		}
 	}
-	if err := stream.Err(); err != nil {
+	err := stream.Err()
+	if err != nil && !broken(err) {
 		return nil, err
 	}
-	return nil, errors.New("skepd ended before the cell: `skep ps --all` shows what became of it")
+	if s.id == "" {
+		return nil, &fixable{"skepd ended before it had started the cell", "run it again", err}
+	}
+	return nil, &fixable{
+		"skepd ended before the cell, so its status is not known here",
+		fmt.Sprintf("`skep why %s` says how it ended, `skep diff %s` what it changed: the next command starts another skepd, which records it", s.id, s.id), err,
+	}
 }
 
 // detached prints the id of a cell that runs on its own.
@@ -220,7 +227,8 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 	if c.State == skepv1.CellState_CELL_STATE_FAILED {
 		return s.ended(c)
 	}
-	console := terminal.Console{In: s.app.In, Out: s.app.Out, Err: s.app.Err, Raw: s.raw}
+	var shown terminal.LastLine
+	console := terminal.Console{In: s.app.In, Out: shown.Of(s.app.Out), Err: shown.Of(s.app.Err), Raw: s.raw}
 	if s.request.Terminal != nil {
 		console.Terminal = s.app.In
 	}
@@ -228,6 +236,9 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 	signal.Ignore(syscall.SIGPIPE) // as an error it can be told from a cell that went wrong
 	detached, err := terminal.Session(context.WithoutCancel(ctx), conn, console)
 	stop()
+	if shown.Open() && !detached && (!s.app.quiet || err != nil) && terminal.IsTerminal(s.app.Err) {
+		fmt.Fprintln(s.app.Err) // what we say stands on its own line
+	}
 	if errors.Is(err, syscall.EPIPE) {
 		return s.unheard(ctx)
 	}
@@ -236,7 +247,8 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 	}
 	if detached {
 		if !s.app.quiet {
-			fmt.Fprintf(s.app.Err, "\r\nskep: detached; skep attach %s\n", c.Id)
+			fmt.Fprint(s.app.Err, "\r\n")
+			s.app.say("detached; skep attach %s", c.Id)
 		}
 		return nil
 	}

@@ -91,6 +91,17 @@ func answers(p place.Places) bool {
 	return true
 }
 
+// Listener is the process that listens on a socket, as the kernel noted it (unix(7)).
+func Listener(socket string) (pid int, ok bool) {
+	f, err := sys.ConnectUnix(socket, sys.Stream)
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = f.Close() }()
+	pid, err = sys.PeerPID(f)
+	return pid, err == nil && pid > 0
+}
+
 // wait returns once the daemon answers, or with what it said before it ended.
 func (d *started) wait(ctx context.Context, p place.Places) error {
 	tick := time.NewTicker(3 * time.Millisecond)

@@ -107,9 +107,28 @@ func AcceptUnix(listener *os.File) (*os.File, error) {
 // PeerUID is the user of the process that connected a unix socket, as the
 // kernel noted it then (SO_PEERCRED, unix(7)).
 func PeerUID(conn syscall.Conn) (uint32, error) {
-	raw, err := conn.SyscallConn()
+	cred, err := peerOf(conn)
 	if err != nil {
 		return 0, err
+	}
+	return cred.Uid, nil
+}
+
+// PeerPID is the process at the other end of a unix socket: who connected, or who
+// listens; 0 for one in no pid namespace of ours. To name it to a person, not to decide
+// by: a number is used again.
+func PeerPID(conn syscall.Conn) (int, error) {
+	cred, err := peerOf(conn)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
+func peerOf(conn syscall.Conn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
 	var cred *unix.Ucred
 	var opErr error
@@ -117,9 +136,9 @@ func PeerUID(conn syscall.Conn) (uint32, error) {
 		cred, opErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err := errors.Join(err, opErr); err != nil {
-		return 0, fmt.Errorf("read peer credentials: %w", err)
+		return nil, fmt.Errorf("read peer credentials: %w", err)
 	}
-	return cred.Uid, nil
+	return cred, nil
 }
 
 // PathOf is where the object of an open file stands now, as this process would

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ func TestJourneys(t *testing.T) {
 			}
 			return noAgent == nil, nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "hash": hash, "alone": alone},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "hash": hash, "alone": alone, "signal": signal},
 	})
 }
 
@@ -184,4 +185,18 @@ func alone(ts *testscript.TestScript, neg bool, args []string) {
 	})
 	ts.Setenv("SKEP_STATE", filepath.Join(dir, "state"))
 	ts.Setenv("SKEP_RUN", filepath.Join(dir, "run"))
+}
+
+// signal NUMBER sends a signal to the daemon of places that alone has given.
+func signal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: signal NUMBER")
+	}
+	number, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	pid := journey.Daemon(filepath.Dir(ts.Getenv("SKEP_RUN")))
+	if pid == 0 {
+		ts.Fatalf("no daemon runs")
+	}
+	ts.Check(syscall.Kill(pid, syscall.Signal(number)))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"connectrpc.com/connect"
 
@@ -21,10 +20,10 @@ type Skepd interface {
 // Tell tells skepd the end of merges whose process died before it could: the record
 // has their approval, and is to have what became of it. What cannot be told now is
 // left for the next time: it is no reason to do nothing else.
-func Tell(ctx context.Context, d Skepd, own, state string, errs io.Writer) {
+func Tell(ctx context.Context, d Skepd, own, state string, say func(format string, args ...any)) {
 	left, err := Left(own, state)
 	if err != nil {
-		fmt.Fprintln(errs, "skep:", err)
+		say("%v", err)
 	}
 	for _, m := range left {
 		word, err := tellOne(ctx, d, own, m)
@@ -34,10 +33,10 @@ func Tell(ctx context.Context, d Skepd, own, state string, errs io.Writer) {
 		}
 		if err != nil {
 			m.Release()
-			fmt.Fprintln(errs, "skep:", err)
+			say("%v", err)
 			continue
 		}
-		fmt.Fprintf(errs, "skep: recorded that an interrupted merge of %.12s was %s\n", m.Hash, word)
+		say("recorded that an interrupted merge of %.12s was %s", m.Hash, word)
 	}
 }
 

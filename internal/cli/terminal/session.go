@@ -33,8 +33,11 @@ func SizeOf(f *os.File) (Size, error) {
 	return Size{Rows: uint16(min(rows, 1<<16-1)), Columns: uint16(min(columns, 1<<16-1))}, nil
 }
 
-// IsTerminal tells whether f is one.
-func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+// IsTerminal tells whether w is one.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
 
 // Session carries bytes until the warden closes conn, or the user detaches with
 // ctrl-p ctrl-q.
