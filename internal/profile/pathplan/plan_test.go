@@ -204,7 +204,7 @@ func TestRefused(t *testing.T) {
 		{"{path: ~/work/tools/x, rights: rw}", "leads out of the profile's directory, to /opt/tools/x"},
 		{"{path: ./bin, rights: rw}", "Skep's programs"},
 		{"{path: ./bin/skepd, rights: rw}", "Skep's programs"},
-		{"{path: ./bin/new/deep, rights: rw}", "Skep's programs"}, // not there yet
+		{"{path: ./bin/new/deep, rights: rw}", "Skep's programs"},             // not there yet
 		{"{path: ./agent.sock, rights: rw}", "not a plain file or directory"}, // L15
 		{"{path: /loop, rights: ro}", "more than 40 symlinks"},
 		{"{path: /closed, rights: ro}", "permission denied"},
