@@ -22,7 +22,7 @@ type Flow struct {
 	Generation  uint64 `json:"generation"`
 	Policy      string `json:"policy"` // digest
 	ExternalID  Bytes  `json:"external_id,omitempty"`
-	Inner       Bytes  `json:"inner,omitempty"`
+	Inner       Bytes  `json:"inner,omitempty"`  // what the agent said inside: protocol, name, ALPN
 	Secret      string `json:"secret,omitempty"` // its name
 	Approval    string `json:"approval,omitempty"`
 	Meta        string `json:"meta,omitempty"`
