@@ -35,9 +35,10 @@ func TestNothingIsInherited(t *testing.T) {
 		_ = hold.Close()
 		_ = telling.Wait()
 	})
-	args := []string{variable, word}
 	attack{
-		technique: "descriptors", outside: args, inside: args, worker: careless,
+		technique: "descriptors", outside: []string{variable, word}, worker: careless,
+		// PID 1 of the cell was started by its path on the host.
+		inside: []string{variable, filepath.Dir(celltest.Program(t, "skep-warden"))},
 		prepare: func(cmd *exec.Cmd) {
 			careless(cmd)
 			cmd.Stdin = f

@@ -55,28 +55,36 @@ func (c *cgroups) usage(cell string) *proto.Usage {
 	return &u
 }
 
-// limitFiles are what a limit is written to.
-func limitFiles(h Hierarchy, l proto.Limits) map[string]string {
+// limitFile is a file of a group and what is written to it. A kernel that counts no
+// swap has not the optional ones.
+type limitFile struct {
+	name, value string
+	optional    bool
+}
+
+// limitFiles are what limits are written to, in this order: version 1 takes no bound
+// of memory and swap together below that of memory.
+func limitFiles(h Hierarchy, l proto.Limits) (files []limitFile) {
 	const period = 100_000 // microseconds
-	quota := strconv.FormatInt(l.MilliCPU*period/1000, 10)
 	memory, pids := strconv.FormatInt(l.Memory, 10), strconv.FormatInt(l.Pids, 10)
-	files := map[string]string{}
-	set := func(controller string, amount int64, v1, v2, value string) {
-		if amount == 0 || !slices.Contains(h.Controllers, controller) {
-			return
-		}
-		if h.Unified {
-			files[v2] = value
-		} else {
-			files[v1] = value
-		}
+	quota := strconv.FormatInt(l.MilliCPU*period/1000, 10)
+	limited := func(controller string, amount int64) bool {
+		return amount != 0 && slices.Contains(h.Controllers, controller)
 	}
-	set("memory", l.Memory, "memory.limit_in_bytes", "memory.max", memory)
-	set("pids", l.Pids, "pids.max", "pids.max", pids)
-	if h.Unified {
-		set("cpu", l.MilliCPU, "", "cpu.max", fmt.Sprintf("%s %d", quota, period))
-	} else {
-		set("cpu", l.MilliCPU, "cpu.cfs_quota_us", "", quota)
+	switch {
+	case limited("memory", l.Memory) && h.Unified:
+		files = append(files, limitFile{name: "memory.max", value: memory}, limitFile{"memory.swap.max", "0", true})
+	case limited("memory", l.Memory):
+		files = append(files, limitFile{name: "memory.limit_in_bytes", value: memory}, limitFile{"memory.memsw.limit_in_bytes", memory, true})
+	}
+	if limited("pids", l.Pids) {
+		files = append(files, limitFile{name: "pids.max", value: pids})
+	}
+	switch {
+	case limited("cpu", l.MilliCPU) && h.Unified:
+		files = append(files, limitFile{name: "cpu.max", value: fmt.Sprintf("%s %d", quota, period)})
+	case limited("cpu", l.MilliCPU):
+		files = append(files, limitFile{name: "cpu.cfs_quota_us", value: quota})
 	}
 	return files
 }
@@ -115,8 +123,9 @@ func (c *cgroups) create(cell string, l proto.Limits) (procs []*os.File, err err
 		if err := sys.MakeChild(h.Dir, cell, 0o755); err != nil {
 			return procs, fmt.Errorf("make the cell's cgroup: %w", err)
 		}
-		for name, value := range limitFiles(h, l) {
-			if err := writeIn(h.Dir, cell+"/"+name, value); err != nil {
+		for _, f := range limitFiles(h, l) {
+			err := writeIn(h.Dir, cell+"/"+f.name, f.value)
+			if err != nil && (!f.optional || !errors.Is(err, fs.ErrNotExist)) {
 				return procs, fmt.Errorf("limit the cell: %w", err)
 			}
 		}

@@ -53,6 +53,7 @@ func (p *parent) start() error {
 	}
 	defer func() { _ = theirs.Close() }()
 	cmd := exec.Command(p.program)
+	cmd.Args = []string{"skep-warden"} // PID 1 of each cell shows it to the agent: no path of the host (L16)
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{theirs}
