@@ -80,7 +80,7 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 	}
 	var b opened.Bundle
 	defer b.Close()
-	if err := a.openFor(c, d, &b); err != nil {
+	if err := a.openFor(c, d, &b, cwd); err != nil {
 		return err
 	}
 	q := &skepv1.RunRequest{
@@ -92,8 +92,8 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 	return s.run(ctx, &b)
 }
 
-// openFor opens the paths that the profile grants.
-func (a *App) openFor(c *chosen, d *daemon, b *opened.Bundle) error {
+// openFor opens the paths that the profile grants, for a cell that begins in cwd.
+func (a *App) openFor(c *chosen, d *daemon, b *opened.Bundle, cwd string) error {
 	programs, err := launch.Programs()
 	if err != nil {
 		return err
@@ -101,6 +101,11 @@ func (a *App) openFor(c *chosen, d *daemon, b *opened.Bundle) error {
 	plan, links, err := c.plan(d.places, programs)
 	if err != nil {
 		return err
+	}
+	if os.Getuid() == 0 {
+		if err := opened.Passable(plan, cwd); err != nil {
+			return err
+		}
 	}
 	if c.found != "" && !a.quiet {
 		a.say("%s narrows the rights of %s", escape.Line(c.found), profile.Default)

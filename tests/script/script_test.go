@@ -46,10 +46,13 @@ func TestJourneys(t *testing.T) {
 			return setup(e, bin)
 		},
 		Condition: func(what string) (bool, error) {
-			if what != "agent" {
-				return false, fmt.Errorf("no condition %q", what)
+			switch what {
+			case "agent":
+				return noAgent == nil, nil
+			case "root":
+				return os.Getuid() == 0, nil
 			}
-			return noAgent == nil, nil
+			return false, fmt.Errorf("no condition %q", what)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "hash": hash, "alone": alone, "signal": signal},
 	})
