@@ -36,6 +36,9 @@ type Spec struct {
 	Home, Tmp *os.File
 	HomePath  string
 	ShmSize   int64 // bytes of /dev/shm
+	// Size is an empty directory of the daemon's for the files that show the cell
+	// its own size (L13b); nil: it sees the host's.
+	Size *os.File
 
 	Limits Limits
 
@@ -128,6 +131,7 @@ type Result struct {
 // Usage is what the kernel counted.
 type Usage struct {
 	Memory     int64 // bytes, now; 0 after the end
+	Cache      int64 // bytes of Memory that hold files and can be had back
 	MemoryPeak int64 // bytes
 	OOMKills   int64
 	CPU        time.Duration

@@ -95,6 +95,9 @@ func (d *Daemon) openOwn(s *cell.Spec, kept string) (err error) {
 	if s.Tmp, err = furniture.MakeDir(d.layerDir(s.ID, "tmp")); err != nil {
 		return err
 	}
+	if s.Size, err = furniture.MakeDir(d.layerDir(s.ID, "size")); err != nil {
+		return err
+	}
 	s.Log, err = os.OpenFile(filepath.Join(d.cells.Dir(s.ID), reading.LogFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("make the log of the cell: %w", err)

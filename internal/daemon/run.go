@@ -282,7 +282,7 @@ func closeSpec(s *cell.Spec) {
 	if s == nil {
 		return
 	}
-	for _, f := range []*os.File{s.Home, s.Tmp, s.Control, s.Log, s.Stdio} {
+	for _, f := range []*os.File{s.Home, s.Tmp, s.Size, s.Control, s.Log, s.Stdio} {
 		if f != nil {
 			_ = f.Close()
 		}

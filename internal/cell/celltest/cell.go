@@ -82,7 +82,7 @@ func New(t testing.TB, argv ...string) *Cell {
 	c.Spec = &cell.Spec{
 		ID: "abcdefghijklmnopqrstuvwxyz", Hostname: "cell", Argv: argv,
 		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent"}, Dir: "/home/agent",
-		Home: c.open(c.layer("home")), HomePath: "/home/agent", Tmp: c.open(c.layer("tmp")),
+		Home: c.open(c.layer("home")), HomePath: "/home/agent", Tmp: c.open(c.layer("tmp")), Size: c.open(c.layer("size")),
 		ShmSize: 1 << 20, Box: wardenEnd, Control: listening, Log: log, Stdio: stdioEnd,
 		Files: []cell.File{{Path: "/etc/hostname", Content: []byte("cell\n")}},
 	}

@@ -208,23 +208,6 @@ func TestStandardInput(t *testing.T) {
 	}
 }
 
-// The size that a cell sees is its own (R01).
-func TestCellSeesItsOwnSize(t *testing.T) {
-	c := celltest.New(t, "/bin/sh", "-c", "nproc; grep -c ^processor /proc/cpuinfo; grep MemTotal /proc/meminfo; cat /sys/devices/system/cpu/online")
-	c.Spec.Limits = cell.Limits{MilliCPU: 1000, Memory: 1 << 30}
-	d := celltest.Driver(t)
-	r := c.Start(d)
-	out := c.Output()
-	<-r.Done()
-	want := "1\nMemTotal:        1048576 kB\n0\n"
-	if !strings.HasSuffix(out, want) {
-		t.Errorf("%q, want the end %q", out, want)
-	}
-	if r.Enforced().CPU && !strings.HasPrefix(out, "1\n") {
-		t.Errorf("nproc: %q", out)
-	}
-}
-
 // A directory between a grant and a narrower rule cannot be renamed away (L8),
 // and what is read-only below stays so; the same works where no rule stands.
 func TestProtectedDirectoryStaysInPlace(t *testing.T) {

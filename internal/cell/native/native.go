@@ -35,6 +35,7 @@ type Driver struct {
 	failed  error
 	gone    chan struct{} // closed when the worker is
 	mounts  sys.MountTable
+	views   views
 }
 
 type answer struct {
@@ -117,7 +118,7 @@ func (d *Driver) Usage(ctx context.Context, id string) (cell.Usage, error) {
 }
 
 func usage(u *proto.Usage) cell.Usage {
-	return cell.Usage{Memory: u.Memory, MemoryPeak: u.MemoryPeak, OOMKills: u.OOMKills, CPU: time.Duration(u.CPUNanos)}
+	return cell.Usage{Memory: u.Memory, Cache: u.Cache, MemoryPeak: u.MemoryPeak, OOMKills: u.OOMKills, CPU: time.Duration(u.CPUNanos)}
 }
 
 // call sends one request and waits for its reply. The descriptors of a reply

@@ -64,12 +64,17 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 	if err != nil {
 		return nil, err
 	}
+	v, err := newView(spec.Size, spec.Limits, time.Now())
+	if err != nil {
+		sys.CloseAll([]*os.File{ours, theirs})
+		return nil, fmt.Errorf("show the cell its own size: %w", err)
+	}
 	mounted, _ := d.mounts.Points() // what is not known is taken for a mount
 	whole := *spec
 	var opened []*os.File
 	whole.Grants, opened = withOwnersTree(spec.Grants)
 	defer sys.CloseAll(opened)
-	build, files := request(&whole, mounted)
+	build, files := request(&whole, v.names, mounted)
 	all := []*os.File{theirs, spec.Box, spec.Control, spec.Log}
 	if spec.Stdio != nil {
 		all = append(all, spec.Stdio)
@@ -77,10 +82,12 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 	reply, got, err := d.call(ctx, proto.Request{Build: build}, append(all, files...)...)
 	_ = theirs.Close() // the warden's copy alone keeps our end from reading the end
 	if err != nil {
+		v.close()
 		_ = ours.Close()
 		return nil, fmt.Errorf("build the cell: %w", err)
 	}
 	if len(got) != 1 || reply.Limits == nil {
+		v.close()
 		sys.CloseAll(got)
 		_ = ours.Close()
 		return nil, errors.New("build the cell: the worker answered without a pidfd")
@@ -90,6 +97,8 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 		warden: newProcess(reply.Pid, got[0]),
 		events: make(chan cell.Event, 16), started: make(chan error, 1), done: make(chan struct{}),
 	}
+	v.counted = r.enforced.Memory || r.enforced.Time
+	d.views.add(spec.ID, v, d.Usage)
 	go r.follow()
 	select {
 	case err := <-r.started:
@@ -109,6 +118,7 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 func (r *running) follow() {
 	defer close(r.done)
 	defer close(r.events)
+	defer r.driver.views.remove(r.id)
 	buf := make([]byte, 256)
 	gone := false
 	for !gone {

@@ -56,13 +56,14 @@ func (t *tree) make(s proto.Step, objects []object) {
 }
 
 // request says what the worker is to build. The order is that of the package's law.
-func request(spec *cell.Spec, mounted []string) (*proto.Build, []*os.File) {
+// own are the names of the files in spec.Size.
+func request(spec *cell.Spec, own, mounted []string) (*proto.Build, []*os.File) {
 	t := tree{mounted: mounted}
-	files := append(append([]cell.File(nil), spec.Files...), size(spec.Limits)...)
+	files := append(append([]cell.File(nil), spec.Files...), processorFiles(spec.Limits)...)
 	objects := objectsOf(spec)
 	skeleton(&t, spec, files, objects)
 	granted(&t, objects, spec.Narrow)
-	covers(&t, files)
+	covers(&t, spec.Size, own)
 	b := &proto.Build{
 		Cell: spec.ID, Hostname: spec.Hostname, Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir,
 		Stdio: spec.Stdio != nil, Steps: t.steps, Limits: proto.Limits(spec.Limits),
@@ -81,11 +82,6 @@ func conflict(spec *cell.Spec) error {
 		}
 	}
 	return nil
-}
-
-// coverFor is where a file that covers one of /proc stands in the skeleton.
-func coverFor(procPath string) string {
-	return "/.skep/proc/" + strings.ReplaceAll(strings.TrimPrefix(procPath, "/proc/"), "/", "-")
 }
 
 // skeleton makes every directory that a mount needs, outside of grants, the
@@ -123,22 +119,24 @@ func skeleton(t *tree, spec *cell.Spec, files []cell.File, objects []object) {
 		t.make(proto.Step{Op: proto.OpSymlink, Path: l.Path, Target: l.Target}, objects)
 	}
 	for _, f := range files {
-		at := f.Path
-		if strings.HasPrefix(at, "/proc/") {
-			at = coverFor(at)
-		}
-		if !taken[at] {
-			t.make(proto.Step{Op: proto.OpFile, Path: at, Mode: 0o444, Data: f.Content}, objects)
+		if !taken[f.Path] {
+			t.make(proto.Step{Op: proto.OpFile, Path: f.Path, Mode: 0o444, Data: f.Content}, objects)
 		}
 	}
 }
 
+// sizeDir is where the files stand that show a cell its own size.
+const sizeDir = "/.skep/proc"
+
 // covers shows the cell its own size in files of /proc (L13b).
-func covers(t *tree, files []cell.File) {
-	for _, f := range files {
-		if strings.HasPrefix(f.Path, "/proc/") {
-			t.add(proto.Step{Op: proto.OpCover, Path: f.Path, Target: coverFor(f.Path), ReadOnly: true})
-		}
+func covers(t *tree, dir *os.File, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	t.add(proto.Step{Op: proto.OpDir, Path: sizeDir, Mode: 0o755})
+	t.add(proto.Step{Op: proto.OpBind, Path: sizeDir, ReadOnly: true, NoExec: true, Private: true}, dir)
+	for _, name := range names {
+		t.add(proto.Step{Op: proto.OpCover, Path: "/proc/" + name, Target: sizeDir + "/" + name, ReadOnly: true, NoExec: true})
 	}
 }
 

@@ -190,6 +190,7 @@ type Enforced struct {
 // Usage is what the kernel counted when a cell was closed, or has counted so far.
 type Usage struct {
 	Memory     int64 `json:"memory,omitempty"`      // bytes, now
+	Cache      int64 `json:"cache,omitempty"`       // bytes of Memory that hold files
 	MemoryPeak int64 `json:"memory_peak,omitempty"` // bytes
 	OOMKills   int64 `json:"oom_kills,omitempty"`
 	PidsMax    int64 `json:"pids_max,omitempty"` // refused forks

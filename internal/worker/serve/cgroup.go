@@ -185,10 +185,10 @@ func (c *cgroups) count(h Hierarchy, cell string, u *proto.Usage) {
 		switch {
 		case controller == "memory" && h.Unified:
 			u.MemoryPeak, u.OOMKills = number("memory.peak"), field("memory.events", "oom_kill")
-			u.Memory = number("memory.current")
+			u.Memory, u.Cache = number("memory.current"), field("memory.stat", "file")
 		case controller == "memory":
 			u.MemoryPeak, u.OOMKills = number("memory.max_usage_in_bytes"), field("memory.oom_control", "oom_kill")
-			u.Memory = number("memory.usage_in_bytes")
+			u.Memory, u.Cache = number("memory.usage_in_bytes"), field("memory.stat", "cache")
 		case controller == "pids":
 			u.PidsMax = field("pids.events", "max")
 		case controller == "cpu" && h.Unified:
