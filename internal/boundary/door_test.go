@@ -64,7 +64,7 @@ func TestDoorIsShutWhileFull(t *testing.T) {
 // Over the rate it is shut until there is a turn.
 func TestDoorIsShutOverTheRate(t *testing.T) {
 	k := &kernelDoor{changes: make(chan bool, 9)}
-	g := &Gate{Flows: 9, Rate: route.NewBurst(1, 2, time.Now)}
+	g := &Gate{Flows: 9, Rate: route.NewBucket(2, time.Now)}
 	g.Door = NewDoor(k.set, g.Full)
 	for i, want := range []flow.Reason{flow.None, flow.None, flow.RateLimited} {
 		if why := g.enter(); why != want {

@@ -5,33 +5,28 @@ import (
 	"strings"
 	"time"
 
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/route"
 )
 
 // The limits of the boundary that exist now (B150). A profile only lowers them.
 const (
-	OpenFlows      = 1024
-	OwnerFlows     = 8192 // open, in all cells of one owner
-	OwnerNewFlows  = 5000 // a second, in all cells of one owner
-	OwnerBurst     = 10000
+	OpenFlows      = limit.OpenFlows
 	OwnerPause     = 100 * time.Millisecond // no cell tries again sooner, once its owner has too many
 	Itemised       = 200                    // refusals a second with a record of their own
 	Coalesce       = 10 * time.Second
 	Lag            = 2 * time.Second // of the kernel's log behind its counter, at most
 	RecordWait     = 2 * time.Second
 	WaitingRecords = 1024
-	RecordBatch    = 256
+	RecordBatch    = limit.RecordBatch
 	ResolveTime    = 10 * time.Second
 	DialTime       = 10 * time.Second // per address
 	DialAllTime    = 30 * time.Second
 	DialStagger    = 250 * time.Millisecond
-	IdleTCP        = time.Hour
+	IdleTCP        = limit.IdleTCP
 	FirstBytesTime = 10 * time.Second // for a TLS hello or an inner HTTP head, from its first byte
-	LeaseParts     = 16               // of what is left of a budget, one is leased
-	MinLease       = 1 << 20
-	MaxLease       = 64 << 20  // bytes
-	BoxMemory      = 256 << 20 // bytes
+	BoxMemory      = limit.BoxMemory
 )
 
 // Limit is one row of the published table.

@@ -66,6 +66,9 @@ type daemon struct {
 	mu      sync.Mutex
 	records []*skepv1.FlowRecord
 	broken  bool
+	refuse  string        // the reason why no intent is taken, if any
+	left    uint64        // bytes to lease, a MiB at once
+	spent   uint64        // as the box told it at its end
 	added   chan struct{} // one for each request that was recorded
 }
 
@@ -93,15 +96,33 @@ func (d *daemon) Record(_ context.Context, q *connect.Request[skepv1.RecordReque
 	if d.broken {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("disk full"))
 	}
-	d.records = append(d.records, q.Msg.Records...)
+	answer := &skepv1.RecordResponse{}
+	for i, r := range q.Msg.Records {
+		if d.refuse != "" && r.Kind == skepv1.FlowRecord_KIND_INTENT {
+			answer.Refused = append(answer.Refused, &skepv1.RefusedFlow{Index: uint32(i), Reason: d.refuse})
+			continue
+		}
+		d.records = append(d.records, r)
+	}
 	select {
 	case d.added <- struct{}{}:
 	default:
 	}
-	return connect.NewResponse(&skepv1.RecordResponse{}), nil
+	return connect.NewResponse(answer), nil
+}
+
+func (d *daemon) Lease(_ context.Context, q *connect.Request[skepv1.LeaseRequest]) (*connect.Response[skepv1.LeaseResponse], error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := min(d.left, 1<<20)
+	d.left -= n
+	return connect.NewResponse(&skepv1.LeaseResponse{Bytes: n}), nil
 }
 
 func (d *daemon) Ready(_ context.Context, q *connect.Request[skepv1.ReadyRequest]) (*connect.Response[skepv1.ReadyResponse], error) {
+	d.mu.Lock()
+	d.spent = q.Msg.Spent
+	d.mu.Unlock()
 	d.ready <- q.Msg
 	return connect.NewResponse(&skepv1.ReadyResponse{}), nil
 }

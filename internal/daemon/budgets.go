@@ -73,15 +73,3 @@ func (d *Daemon) overDisk(l *life) cells.Cause {
 	}
 	return cells.Cause{}
 }
-
-// carried counts bytes over the boundary, and ends a cell that had enough.
-func (l *life) carried(n uint64) {
-	limit, bounded := l.profile.Budget.Net.Value()
-	l.mu.Lock()
-	l.netUsed += int64(min(n, 1<<50))
-	used := l.netUsed
-	l.mu.Unlock()
-	if bounded && used > limit {
-		l.end(cells.Cause{Word: "budget", Budget: "net", Limit: limit, Peak: used})
-	}
-}

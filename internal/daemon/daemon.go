@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/allowance"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
@@ -21,6 +22,7 @@ import (
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/daemon/resolvers"
+	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
@@ -71,6 +73,8 @@ type Daemon struct {
 	idle    *idle.Watch
 	changes *changes.Changes
 	models  Models
+	bytes   *allowance.Accounts
+	owners  traffic.Owners
 	feature cell.Features
 
 	ctx  context.Context // ends with the daemon, not with a request
@@ -114,6 +118,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 		Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Cells: d.cells, Clock: c.Clock,
 		Lives: func(id string) bool { return d.lifeOf(id) != nil }, Ceiling: c.Ceiling,
 	}
+	d.bytes = allowance.New(d.record)
 	d.changes = &changes.Changes{
 		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: recorder{d}, Held: d.heldRoots, Log: c.Log,
 	}

@@ -2,48 +2,96 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/ledger"
+	"skep.dev/skep/internal/profile"
 )
 
+var errNotLive = errors.New("no such cell lives")
+
 // RecordFlows implements boxlink.Recorder: it returns when all of it is durable,
-// by one sync.
-func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) error {
-	entries := make([]ledger.Entry, len(records))
-	for i, r := range records {
+// by one sync, but for the intents that the cell's owner has no room for.
+func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) (refused []*skepv1.RefusedFlow, err error) {
+	l := d.lifeOf(id)
+	if l == nil {
+		return nil, errNotLive
+	}
+	taken := l.traffic.Take(records)
+	defer func() { taken.Done(err == nil) }()
+	entries := make([]ledger.Entry, len(taken.Keep))
+	for i, r := range taken.Keep {
 		body, err := boxlink.Body(r)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		entries[i] = ledger.Entry{Cell: id, Body: body}
 	}
 	if err := d.ledger.AppendAll(ctx, entries); err != nil {
-		return err
+		return nil, err
 	}
-	d.count(id, records)
+	d.count(l, taken.Keep)
+	return taken.Refused, nil
+}
+
+// Lease implements boxlink.Recorder.
+func (d *Daemon) Lease(id string, spent int64) (int64, error) { return d.bytes.Lease(id, spent) }
+
+// limitsOf are the limits that a cell's box applies (B150).
+func limitsOf(p *profile.Profile) *skepv1.BoxLimits {
+	_, leased := p.Budget.Net.Value()
+	return &skepv1.BoxLimits{
+		OpenFlows: limit.OpenFlows, IdleTcpSeconds: uint32(limit.IdleTCP / time.Second), Leased: leased,
+	}
+}
+
+// lend opens the account of a cell that has a budget of bytes.
+func (d *Daemon) lend(l *life) error {
+	if n, bounded := l.profile.Budget.Net.Value(); bounded {
+		return d.bytes.Open(l.id, n)
+	}
 	return nil
 }
 
+// collect settles what a cell was lent, before its end is recorded, and tells what of
+// it counts as spent.
+func (d *Daemon) collect(l *life) int64 {
+	var spent int64
+	var told bool
+	if b := l.boundary(); b != nil {
+		spent, told = b.Link.Spent()
+	}
+	spent, err := d.bytes.Close(l.id, spent, told)
+	if err != nil {
+		d.Log.Error("the bytes of a cell are not settled: all that it was lent counts as spent", "cell", l.id, "err", err)
+	}
+	return spent
+}
+
 // count keeps the numbers that ps and the end of a run show.
-func (d *Daemon) count(id string, records []*skepv1.FlowRecord) {
+// A flow that found no bytes left is the end of its cell.
+func (d *Daemon) count(l *life, records []*skepv1.FlowRecord) {
 	var allowed, refused int64
-	var carried uint64
+	var exhausted bool
 	for _, r := range records {
 		switch r.Kind {
 		case skepv1.FlowRecord_KIND_INTENT:
 			allowed += boxlink.Attempts(r)
 		case skepv1.FlowRecord_KIND_DENIED:
 			refused += boxlink.Attempts(r)
-		case skepv1.FlowRecord_KIND_OUTCOME:
-			carried += r.BytesUp + r.BytesDown
-		case skepv1.FlowRecord_KIND_UNSPECIFIED:
+		case skepv1.FlowRecord_KIND_OUTCOME, skepv1.FlowRecord_KIND_UNSPECIFIED:
 		}
+		exhausted = exhausted || r.Reason == flow.BudgetExhausted.Token()
 	}
-	d.cells.Count(id, allowed, refused)
-	if l := d.lifeOf(id); l != nil && carried > 0 {
-		l.carried(carried)
+	d.cells.Count(l.id, allowed, refused)
+	if used, limit := d.bytes.Used(l.id); exhausted && limit > 0 {
+		l.end(cells.Cause{Word: "budget", Budget: "net", Limit: limit, Peak: used})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/measure"
+	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
@@ -28,8 +29,9 @@ type life struct {
 	id         string
 	begin      time.Time
 	profile    *profile.Profile
-	unenforced []string     // keys of the budget that nothing holds here
-	held       []*os.File   // the granted roots, for a difference while the cell runs
+	unenforced []string   // keys of the budget that nothing holds here
+	held       []*os.File // the granted roots, for a difference while the cell runs
+	traffic    *traffic.Cell
 	kept       func() error // returns once the first record is durable
 
 	mu      sync.Mutex
@@ -41,7 +43,6 @@ type life struct {
 	notices []string // for the caller, who named a profile
 	closing bool     // no timer is armed any more
 	over    bool     // its end is recorded
-	netUsed int64    // bytes over the boundary
 }
 
 // watch returns a channel that is closed at the next change.
@@ -217,6 +218,7 @@ func (l *life) finish(result cell.Result) {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}
 	l.d.endModel(ctx, l)
+	spent := l.d.collect(l)
 	l.mu.Lock()
 	cause := l.cause
 	l.closing = true
@@ -226,8 +228,11 @@ func (l *life) finish(result cell.Result) {
 	l.mu.Unlock()
 	sys.CloseAll(l.held)
 	beside.Wait()
-	if cause.Word == "" {
+	switch {
+	case cause.Word == "":
 		cause = over
+	case cause.Budget == "net": // which was ended at what it was lent
+		cause.Peak = spent
 	}
 	code, cause := ending.Judge(l.profile, result, cause)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
@@ -295,6 +300,7 @@ func (d *Daemon) forget(l *life) {
 	d.mu.Lock()
 	delete(d.live, l.id)
 	d.mu.Unlock()
+	l.traffic.End()
 	d.idle.Touch(0)
 }
 

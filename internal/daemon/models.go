@@ -26,7 +26,7 @@ type Models interface {
 // speak for no other.
 func (d *Daemon) RecordModel(ctx context.Context, cell string, body kind.Body) error {
 	if d.lifeOf(cell) == nil {
-		return errors.New("no such cell lives")
+		return errNotLive
 	}
 	return d.record(cell, body)
 }

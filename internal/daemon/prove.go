@@ -112,4 +112,9 @@ func (d *Daemon) runProof(ctx context.Context) (output string, err error) {
 type unrecorded struct{}
 
 // RecordFlows implements boxlink.Recorder.
-func (unrecorded) RecordFlows(context.Context, string, []*skepv1.FlowRecord) error { return nil }
+func (unrecorded) RecordFlows(context.Context, string, []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error) {
+	return nil, nil
+}
+
+// Lease implements boxlink.Recorder.
+func (unrecorded) Lease(string, int64) (int64, error) { return 0, nil }

@@ -59,6 +59,7 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	}
 	// From here on the cell's life does not hang on the caller's.
 	if err := d.build(l, a); err != nil {
+		d.collect(l)
 		d.settle(l.id, begin, ending.Failed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
 		d.keep(l.id)
 		d.clear(l.id)
@@ -97,7 +98,7 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 		Profile: a.profile.Effective(), ProfileName: a.profile.File, ProfileDigest: a.profile.Digest(),
 		Rules: terms.Rules(a.plan), Grants: grantsOf(a), Unenforced: a.unenforced, Created: now,
 	}
-	l := &life{d: d, id: id, begin: now, profile: a.profile, unenforced: a.unenforced,
+	l := &life{d: d, id: id, begin: now, profile: a.profile, unenforced: a.unenforced, traffic: d.owners.Cell(a.uid),
 		stops: map[string]func(){}, changed: make(chan struct{})}
 	d.mu.Lock()
 	if d.ending || d.ctx.Err() != nil {
@@ -154,8 +155,12 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 		return err
 	}
 	l.setBox(b)
+	if err := d.lend(l); err != nil {
+		b.Kill()
+		return err
+	}
 	b.Link.Assign(&skepv1.Assignment{
-		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: &skepv1.BoxLimits{},
+		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: limitsOf(l.profile),
 	}, d)
 	spec.Box = b.Warden
 	if err := d.serveModel(ctx, l, b); err != nil {

@@ -5,27 +5,19 @@ import (
 	"time"
 )
 
-// Bucket limits how often something may happen: perSecond on average, burst at
+// Bucket limits how often something may happen: perSecond on average, as many at
 // once. The nil Bucket refuses everything.
 type Bucket struct {
 	mu        sync.Mutex
 	perSecond float64
-	burst     float64
 	left      float64
 	last      time.Time
 	now       func() time.Time
 }
 
-// NewBucket starts full, with as many turns as a second has. now is the clock.
+// NewBucket starts full. now is the clock.
 func NewBucket(perSecond int, now func() time.Time) *Bucket {
-	return &Bucket{perSecond: float64(perSecond), burst: float64(perSecond), left: float64(perSecond), last: now(), now: now}
-}
-
-// NewBurst is a Bucket that allows more at once than in a second.
-func NewBurst(perSecond, burst int, now func() time.Time) *Bucket {
-	b := NewBucket(perSecond, now)
-	b.burst, b.left = float64(burst), float64(burst)
-	return b
+	return &Bucket{perSecond: float64(perSecond), left: float64(perSecond), last: now(), now: now}
 }
 
 // Take uses one turn if there is one.
@@ -58,7 +50,7 @@ func (b *Bucket) Wait() time.Duration {
 func (b *Bucket) fill() {
 	now := b.now()
 	if passed := now.Sub(b.last); passed > 0 {
-		b.left = min(b.burst, b.left+passed.Seconds()*b.perSecond)
+		b.left = min(b.perSecond, b.left+passed.Seconds()*b.perSecond)
 	}
 	b.last = now
 }

@@ -70,7 +70,7 @@ func (x FlowRecord_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlowRecord_Kind.Descriptor instead.
 func (FlowRecord_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{14, 0}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type WatchRequest struct {
@@ -866,6 +866,7 @@ type BoxLimits struct {
 	OpenFlows         uint32                 `protobuf:"varint,1,opt,name=open_flows,json=openFlows,proto3" json:"open_flows,omitempty"`
 	NewFlowsPerSecond uint32                 `protobuf:"varint,2,opt,name=new_flows_per_second,json=newFlowsPerSecond,proto3" json:"new_flows_per_second,omitempty"`
 	IdleTcpSeconds    uint32                 `protobuf:"varint,3,opt,name=idle_tcp_seconds,json=idleTcpSeconds,proto3" json:"idle_tcp_seconds,omitempty"`
+	Leased            bool                   `protobuf:"varint,4,opt,name=leased,proto3" json:"leased,omitempty"` // flows carry what Lease gives, and nothing else
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -921,6 +922,13 @@ func (x *BoxLimits) GetIdleTcpSeconds() uint32 {
 	return 0
 }
 
+func (x *BoxLimits) GetLeased() bool {
+	if x != nil {
+		return x.Leased
+	}
+	return false
+}
+
 type RecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       []*FlowRecord          `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"` // at most 256
@@ -967,6 +975,7 @@ func (x *RecordRequest) GetRecords() []*FlowRecord {
 
 type RecordResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Refused       []*RefusedFlow         `protobuf:"bytes,1,rep,name=refused,proto3" json:"refused,omitempty"` // intents that were not recorded and must not open
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -999,6 +1008,154 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
 	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RecordResponse) GetRefused() []*RefusedFlow {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// RefusedFlow is an intent for which the cell's owner has no room: too many flows, or too many new ones, in all cells together.
+type RefusedFlow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`  // in the request
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // "busy" or "rate-limited"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefusedFlow) Reset() {
+	*x = RefusedFlow{}
+	mi := &file_skep_v1_box_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefusedFlow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefusedFlow) ProtoMessage() {}
+
+func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefusedFlow.ProtoReflect.Descriptor instead.
+func (*RefusedFlow) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RefusedFlow) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RefusedFlow) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type LeaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spent         uint64                 `protobuf:"varint,1,opt,name=spent,proto3" json:"spent,omitempty"` // bytes carried so far, of all leases
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseRequest) Reset() {
+	*x = LeaseRequest{}
+	mi := &file_skep_v1_box_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseRequest) ProtoMessage() {}
+
+func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
+func (*LeaseRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *LeaseRequest) GetSpent() uint64 {
+	if x != nil {
+		return x.Spent
+	}
+	return 0
+}
+
+type LeaseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // 0: nothing is left
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseResponse) Reset() {
+	*x = LeaseResponse{}
+	mi := &file_skep_v1_box_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseResponse) ProtoMessage() {}
+
+func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
+func (*LeaseResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *LeaseResponse) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
 }
 
 // FlowRecord is one record of boundary.md, section 16.
@@ -1038,7 +1195,7 @@ type FlowRecord struct {
 
 func (x *FlowRecord) Reset() {
 	*x = FlowRecord{}
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1207,7 @@ func (x *FlowRecord) String() string {
 func (*FlowRecord) ProtoMessage() {}
 
 func (x *FlowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1220,7 @@ func (x *FlowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowRecord.ProtoReflect.Descriptor instead.
 func (*FlowRecord) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FlowRecord) GetKind() FlowRecord_Kind {
@@ -1264,15 +1421,16 @@ func (x *FlowRecord) GetMilliseconds() uint64 {
 
 type ReadyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Done          bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`  // false: the agent may start; true: everything is closed and recorded
-	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"` // why the box cannot serve; the cell must not start
+	Done          bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`   // false: the agent may start; true: everything is closed and recorded
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`  // why the box cannot serve; the cell must not start
+	Spent         uint64                 `protobuf:"varint,3,opt,name=spent,proto3" json:"spent,omitempty"` // with done: bytes carried, of all leases
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadyRequest) Reset() {
 	*x = ReadyRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1442,7 @@ func (x *ReadyRequest) String() string {
 func (*ReadyRequest) ProtoMessage() {}
 
 func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1455,7 @@ func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyRequest.ProtoReflect.Descriptor instead.
 func (*ReadyRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadyRequest) GetDone() bool {
@@ -1314,6 +1472,13 @@ func (x *ReadyRequest) GetError() string {
 	return ""
 }
 
+func (x *ReadyRequest) GetSpent() uint64 {
+	if x != nil {
+		return x.Spent
+	}
+	return 0
+}
+
 type ReadyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1322,7 +1487,7 @@ type ReadyResponse struct {
 
 func (x *ReadyResponse) Reset() {
 	*x = ReadyResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1499,7 @@ func (x *ReadyResponse) String() string {
 func (*ReadyResponse) ProtoMessage() {}
 
 func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1512,7 @@ func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyResponse.ProtoReflect.Descriptor instead.
 func (*ReadyResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
 }
 
 var File_skep_v1_box_proto protoreflect.FileDescriptor
@@ -1418,15 +1583,24 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\rR\x04last\"G\n" +
 	"\bBoxRange\x12\x12\n" +
 	"\x04cidr\x18\x01 \x01(\tR\x04cidr\x12'\n" +
-	"\x05ports\x18\x02 \x03(\v2\x11.skep.v1.BoxPortsR\x05ports\"\x85\x01\n" +
+	"\x05ports\x18\x02 \x03(\v2\x11.skep.v1.BoxPortsR\x05ports\"\x9d\x01\n" +
 	"\tBoxLimits\x12\x1d\n" +
 	"\n" +
 	"open_flows\x18\x01 \x01(\rR\topenFlows\x12/\n" +
 	"\x14new_flows_per_second\x18\x02 \x01(\rR\x11newFlowsPerSecond\x12(\n" +
-	"\x10idle_tcp_seconds\x18\x03 \x01(\rR\x0eidleTcpSeconds\">\n" +
+	"\x10idle_tcp_seconds\x18\x03 \x01(\rR\x0eidleTcpSeconds\x12\x16\n" +
+	"\x06leased\x18\x04 \x01(\bR\x06leased\">\n" +
 	"\rRecordRequest\x12-\n" +
-	"\arecords\x18\x01 \x03(\v2\x13.skep.v1.FlowRecordR\arecords\"\x10\n" +
-	"\x0eRecordResponse\"\xeb\x06\n" +
+	"\arecords\x18\x01 \x03(\v2\x13.skep.v1.FlowRecordR\arecords\"@\n" +
+	"\x0eRecordResponse\x12.\n" +
+	"\arefused\x18\x01 \x03(\v2\x14.skep.v1.RefusedFlowR\arefused\";\n" +
+	"\vRefusedFlow\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"$\n" +
+	"\fLeaseRequest\x12\x14\n" +
+	"\x05spent\x18\x01 \x01(\x04R\x05spent\"%\n" +
+	"\rLeaseResponse\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"\xeb\x06\n" +
 	"\n" +
 	"FlowRecord\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.skep.v1.FlowRecord.KindR\x04kind\x12\x1d\n" +
@@ -1471,16 +1645,18 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vKIND_INTENT\x10\x01\x12\x10\n" +
 	"\fKIND_OUTCOME\x10\x02\x12\x0f\n" +
-	"\vKIND_DENIED\x10\x03\"8\n" +
+	"\vKIND_DENIED\x10\x03\"N\n" +
 	"\fReadyRequest\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x0f\n" +
-	"\rReadyResponse2\xb9\x01\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x14\n" +
+	"\x05spent\x18\x03 \x01(\x04R\x05spent\"\x0f\n" +
+	"\rReadyResponse2\xf1\x01\n" +
 	"\n" +
 	"BoxService\x128\n" +
 	"\x05Watch\x12\x15.skep.v1.WatchRequest\x1a\x16.skep.v1.WatchResponse0\x01\x129\n" +
 	"\x06Record\x12\x16.skep.v1.RecordRequest\x1a\x17.skep.v1.RecordResponse\x126\n" +
-	"\x05Ready\x12\x15.skep.v1.ReadyRequest\x1a\x16.skep.v1.ReadyResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
+	"\x05Ready\x12\x15.skep.v1.ReadyRequest\x1a\x16.skep.v1.ReadyResponse\x126\n" +
+	"\x05Lease\x12\x15.skep.v1.LeaseRequest\x1a\x16.skep.v1.LeaseResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
 
 var (
 	file_skep_v1_box_proto_rawDescOnce sync.Once
@@ -1495,7 +1671,7 @@ func file_skep_v1_box_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_box_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_skep_v1_box_proto_goTypes = []any{
 	(FlowRecord_Kind)(0),   // 0: skep.v1.FlowRecord.Kind
 	(*WatchRequest)(nil),   // 1: skep.v1.WatchRequest
@@ -1512,9 +1688,12 @@ var file_skep_v1_box_proto_goTypes = []any{
 	(*BoxLimits)(nil),      // 12: skep.v1.BoxLimits
 	(*RecordRequest)(nil),  // 13: skep.v1.RecordRequest
 	(*RecordResponse)(nil), // 14: skep.v1.RecordResponse
-	(*FlowRecord)(nil),     // 15: skep.v1.FlowRecord
-	(*ReadyRequest)(nil),   // 16: skep.v1.ReadyRequest
-	(*ReadyResponse)(nil),  // 17: skep.v1.ReadyResponse
+	(*RefusedFlow)(nil),    // 15: skep.v1.RefusedFlow
+	(*LeaseRequest)(nil),   // 16: skep.v1.LeaseRequest
+	(*LeaseResponse)(nil),  // 17: skep.v1.LeaseResponse
+	(*FlowRecord)(nil),     // 18: skep.v1.FlowRecord
+	(*ReadyRequest)(nil),   // 19: skep.v1.ReadyRequest
+	(*ReadyResponse)(nil),  // 20: skep.v1.ReadyResponse
 }
 var file_skep_v1_box_proto_depIdxs = []int32{
 	4,  // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
@@ -1533,19 +1712,22 @@ var file_skep_v1_box_proto_depIdxs = []int32{
 	11, // 13: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
 	10, // 14: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
 	10, // 15: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
-	15, // 16: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
-	0,  // 17: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
-	1,  // 18: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
-	13, // 19: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
-	16, // 20: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
-	2,  // 21: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
-	14, // 22: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
-	17, // 23: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
-	21, // [21:24] is the sub-list for method output_type
-	18, // [18:21] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	18, // 16: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
+	15, // 17: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
+	0,  // 18: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
+	1,  // 19: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
+	13, // 20: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
+	19, // 21: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
+	16, // 22: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
+	2,  // 23: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
+	14, // 24: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
+	20, // 25: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
+	17, // 26: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_box_proto_init() }
@@ -1564,7 +1746,7 @@ func file_skep_v1_box_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_box_proto_rawDesc), len(file_skep_v1_box_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

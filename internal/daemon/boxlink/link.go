@@ -20,6 +20,7 @@ import (
 	"sync"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/h2"
 )
 
@@ -27,11 +28,14 @@ import (
 const Protocol = 1
 
 // MaxRecords bounds one request.
-const MaxRecords = 256
+const MaxRecords = limit.RecordBatch
 
-// Recorder makes the records of the link's cell durable.
+// Recorder makes the records of the link's cell durable and leases it bytes.
 type Recorder interface {
-	RecordFlows(ctx context.Context, cell string, records []*skepv1.FlowRecord) error
+	// RecordFlows returns intents that it refused, by their index; the rest is durable.
+	RecordFlows(ctx context.Context, cell string, records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error)
+	// Lease gives bytes that the cell may carry, having carried spent; 0 is the end.
+	Lease(cell string, spent int64) (int64, error)
 }
 
 // Link is one box's connection.
@@ -51,6 +55,8 @@ type Link struct {
 	recorder   Recorder
 	updates    chan *skepv1.WatchResponse
 	watched    bool
+	spent      int64 // as the box told it at its end
+	told       bool
 }
 
 // Serve begins to serve a box on conn, which it owns from now on.
@@ -121,6 +127,13 @@ func (l *Link) push(r *skepv1.WatchResponse) {
 	default:
 		l.Close()
 	}
+}
+
+// Spent is how many bytes of its leases the box has carried, if it told at its end.
+func (l *Link) Spent() (n int64, told bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spent, l.told
 }
 
 // Done is closed when the connection has ended.

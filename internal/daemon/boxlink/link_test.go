@@ -29,11 +29,24 @@ type records struct {
 	err  error
 }
 
-func (r *records) RecordFlows(_ context.Context, cell string, f []*skepv1.FlowRecord) error {
+func (r *records) RecordFlows(_ context.Context, cell string, f []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cell, r.got = cell, append(r.got, f...)
-	return r.err
+	var refused []*skepv1.RefusedFlow
+	for i, record := range f {
+		if record.Reason != "" {
+			refused = append(refused, &skepv1.RefusedFlow{Index: uint32(i), Reason: record.Reason})
+		}
+	}
+	return refused, r.err
+}
+
+func (r *records) Lease(cell string, spent int64) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cell = cell
+	return spent + 1, r.err
 }
 
 // pair is a link and a client that stands for the box.
@@ -117,6 +130,46 @@ func TestReadyAndEnd(t *testing.T) {
 	}
 	if err := l.End(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is refused is told by its place in its own request; leases are those of the
+// link's cell, and what of them was carried is told at the end.
+func TestRefusedAndLeased(t *testing.T) {
+	l, box, _ := pair(t)
+	ctx := soon(t)
+	if _, err := box.Lease(ctx, connect.NewRequest(&skepv1.LeaseRequest{})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a box without a cell got a lease: %v", err)
+	}
+	r := &records{}
+	l.Assign(&skepv1.Assignment{Cell: "mine"}, r)
+	var calls sync.WaitGroup
+	for i := range 4 {
+		calls.Go(func() {
+			q := &skepv1.RecordRequest{Records: make([]*skepv1.FlowRecord, 9)}
+			for j := range q.Records {
+				q.Records[j] = &skepv1.FlowRecord{Kind: skepv1.FlowRecord_KIND_INTENT}
+			}
+			want := i % 9
+			q.Records[want].Reason = "busy"
+			a, err := box.Record(ctx, connect.NewRequest(q))
+			if err != nil || len(a.Msg.Refused) != 1 || a.Msg.Refused[0].Index != uint32(want) || a.Msg.Refused[0].Reason != "busy" {
+				t.Errorf("call %d: %v, %v", i, a, err)
+			}
+		})
+	}
+	calls.Wait()
+	if a, err := box.Lease(ctx, connect.NewRequest(&skepv1.LeaseRequest{Spent: 41})); err != nil || a.Msg.Bytes != 42 || r.cell != "mine" {
+		t.Errorf("%v, %v", a, err)
+	}
+	if _, told := l.Spent(); told {
+		t.Error("told before the end")
+	}
+	if _, err := box.Ready(ctx, connect.NewRequest(&skepv1.ReadyRequest{Done: true, Spent: 77})); err != nil {
+		t.Fatal(err)
+	}
+	if n, told := l.Spent(); n != 77 || !told {
+		t.Errorf("%d, %v", n, told)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
@@ -63,6 +64,8 @@ func (s *service) handle(c *h2.Call) {
 		s.waiting = append(s.waiting, c)
 	case c.Path == serviceName+"Ready" && c.Content == unary:
 		answer(c, s.tellReady(c.Body))
+	case c.Path == serviceName+"Lease" && c.Content == unary:
+		go s.lease(c) // the ledger's sync is not for others to wait for
 	case c.Path == serviceName+"Watch" && c.Content == streaming:
 		go s.watch(c)
 	default:
@@ -87,41 +90,85 @@ func (s *service) recordAll() {
 	s.waiting = s.waiting[:0]
 	defer clear(calls)
 	var records []*skepv1.FlowRecord
-	taken := calls[:0]
+	taken, sizes := calls[:0], make([]int, 0, len(calls))
 	for _, c := range calls {
 		more, f := readRecords(c.Body)
 		if f != nil {
 			answer(c, f)
 			continue
 		}
-		taken, records = append(taken, c), append(records, more...)
+		taken, sizes, records = append(taken, c), append(sizes, len(more)), append(records, more...)
 	}
-	f := s.record(records)
+	refused, f := s.record(records)
 	var out []byte
-	for _, c := range taken {
+	for i, c := range taken {
 		if f != nil {
 			out = c.AppendAnswer(out, f.status(), "application/json", f.body())
-		} else {
-			out = c.AppendAnswer(out, 200, unary, nil)
+			continue
 		}
+		var body []byte
+		body, refused = recorded(refused, sizes[i])
+		out = c.AppendAnswer(out, 200, unary, body)
 	}
 	if len(out) > 0 {
 		_ = s.server.Send(out)
 	}
 }
 
-func (s *service) record(records []*skepv1.FlowRecord) *fault {
+// recorded is the answer to a call that had n of the records, and what is refused of
+// the ones after it, counted from there.
+func recorded(refused []*skepv1.RefusedFlow, n int) (body []byte, rest []*skepv1.RefusedFlow) {
+	if len(refused) == 0 {
+		return nil, nil
+	}
+	var m skepv1.RecordResponse
+	for _, r := range refused {
+		if r.Index < uint32(n) {
+			m.Refused = append(m.Refused, r)
+		} else {
+			rest = append(rest, &skepv1.RefusedFlow{Index: r.Index - uint32(n), Reason: r.Reason})
+		}
+	}
+	body, _ = proto.Marshal(&m) // of valid strings
+	return body, rest
+}
+
+// lease answers once what it gives is held durably.
+func (s *service) lease(c *h2.Call) {
+	q := &skepv1.LeaseRequest{}
+	f := read(c.Body, q)
+	s.mu.Lock()
+	a, r := s.assignment, s.recorder
+	s.mu.Unlock()
+	if f == nil && a == nil {
+		f = faultf("failed_precondition", "the box has no cell")
+	}
+	if f != nil {
+		answer(c, f)
+		return
+	}
+	n, err := r.Lease(a.Cell, int64(min(q.Spent, math.MaxInt64)))
+	if err != nil {
+		answer(c, &fault{"unavailable", err})
+		return
+	}
+	body, _ := proto.Marshal(&skepv1.LeaseResponse{Bytes: uint64(max(n, 0))}) // one number
+	_ = c.Answer(200, unary, body)
+}
+
+func (s *service) record(records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, *fault) {
 	s.mu.Lock()
 	a, r := s.assignment, s.recorder
 	s.mu.Unlock()
 	if a == nil {
-		return faultf("failed_precondition", "the box has no cell")
+		return nil, faultf("failed_precondition", "the box has no cell")
 	}
 	// What a box does not wait for any more is recorded all the same.
-	if err := r.RecordFlows(context.Background(), a.Cell, records); err != nil {
-		return &fault{"unavailable", err}
+	refused, err := r.RecordFlows(context.Background(), a.Cell, records)
+	if err != nil {
+		return nil, &fault{"unavailable", err}
 	}
-	return nil
+	return refused, nil
 }
 
 func (s *service) tellReady(body []byte) *fault {
@@ -130,6 +177,9 @@ func (s *service) tellReady(body []byte) *fault {
 		return f
 	}
 	if q.Done {
+		s.mu.Lock()
+		s.spent, s.told = int64(min(q.Spent, math.MaxInt64)), true
+		s.mu.Unlock()
 		s.once.Do(func() { close(s.finished) })
 		return nil
 	}

@@ -39,6 +39,8 @@ const (
 	BoxServiceRecordProcedure = "/skep.v1.BoxService/Record"
 	// BoxServiceReadyProcedure is the fully-qualified name of the BoxService's Ready RPC.
 	BoxServiceReadyProcedure = "/skep.v1.BoxService/Ready"
+	// BoxServiceLeaseProcedure is the fully-qualified name of the BoxService's Lease RPC.
+	BoxServiceLeaseProcedure = "/skep.v1.BoxService/Lease"
 )
 
 // BoxServiceClient is a client for the skep.v1.BoxService service.
@@ -49,6 +51,9 @@ type BoxServiceClient interface {
 	Record(context.Context, *connect.Request[v1.RecordRequest]) (*connect.Response[v1.RecordResponse], error)
 	// Ready says that the box has answered one request under the installed policy (boundary.md, B163): the agent may start.
 	Ready(context.Context, *connect.Request[v1.ReadyRequest]) (*connect.Response[v1.ReadyResponse], error)
+	// Lease gives the box bytes that its flows may carry, out of the cell's budget, once they are held durably (rights.md, R9a). What is left of them at the end comes
+	// back by Ready{done: true}; of a box that ended without it, all of them count as carried.
+	Lease(context.Context, *connect.Request[v1.LeaseRequest]) (*connect.Response[v1.LeaseResponse], error)
 }
 
 // NewBoxServiceClient constructs a client for the skep.v1.BoxService service. By default, it uses
@@ -80,6 +85,12 @@ func NewBoxServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(boxServiceMethods.ByName("Ready")),
 			connect.WithClientOptions(opts...),
 		),
+		lease: connect.NewClient[v1.LeaseRequest, v1.LeaseResponse](
+			httpClient,
+			baseURL+BoxServiceLeaseProcedure,
+			connect.WithSchema(boxServiceMethods.ByName("Lease")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -88,6 +99,7 @@ type boxServiceClient struct {
 	watch  *connect.Client[v1.WatchRequest, v1.WatchResponse]
 	record *connect.Client[v1.RecordRequest, v1.RecordResponse]
 	ready  *connect.Client[v1.ReadyRequest, v1.ReadyResponse]
+	lease  *connect.Client[v1.LeaseRequest, v1.LeaseResponse]
 }
 
 // Watch calls skep.v1.BoxService.Watch.
@@ -105,6 +117,11 @@ func (c *boxServiceClient) Ready(ctx context.Context, req *connect.Request[v1.Re
 	return c.ready.CallUnary(ctx, req)
 }
 
+// Lease calls skep.v1.BoxService.Lease.
+func (c *boxServiceClient) Lease(ctx context.Context, req *connect.Request[v1.LeaseRequest]) (*connect.Response[v1.LeaseResponse], error) {
+	return c.lease.CallUnary(ctx, req)
+}
+
 // BoxServiceHandler is an implementation of the skep.v1.BoxService service.
 type BoxServiceHandler interface {
 	// Watch gives the assignment first, then what changes, until the cell ends. When the stream breaks, the box ends.
@@ -113,6 +130,9 @@ type BoxServiceHandler interface {
 	Record(context.Context, *connect.Request[v1.RecordRequest]) (*connect.Response[v1.RecordResponse], error)
 	// Ready says that the box has answered one request under the installed policy (boundary.md, B163): the agent may start.
 	Ready(context.Context, *connect.Request[v1.ReadyRequest]) (*connect.Response[v1.ReadyResponse], error)
+	// Lease gives the box bytes that its flows may carry, out of the cell's budget, once they are held durably (rights.md, R9a). What is left of them at the end comes
+	// back by Ready{done: true}; of a box that ended without it, all of them count as carried.
+	Lease(context.Context, *connect.Request[v1.LeaseRequest]) (*connect.Response[v1.LeaseResponse], error)
 }
 
 // NewBoxServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -140,6 +160,12 @@ func NewBoxServiceHandler(svc BoxServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(boxServiceMethods.ByName("Ready")),
 		connect.WithHandlerOptions(opts...),
 	)
+	boxServiceLeaseHandler := connect.NewUnaryHandler(
+		BoxServiceLeaseProcedure,
+		svc.Lease,
+		connect.WithSchema(boxServiceMethods.ByName("Lease")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skep.v1.BoxService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case BoxServiceWatchProcedure:
@@ -148,6 +174,8 @@ func NewBoxServiceHandler(svc BoxServiceHandler, opts ...connect.HandlerOption) 
 			boxServiceRecordHandler.ServeHTTP(w, r)
 		case BoxServiceReadyProcedure:
 			boxServiceReadyHandler.ServeHTTP(w, r)
+		case BoxServiceLeaseProcedure:
+			boxServiceLeaseHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -167,4 +195,8 @@ func (UnimplementedBoxServiceHandler) Record(context.Context, *connect.Request[v
 
 func (UnimplementedBoxServiceHandler) Ready(context.Context, *connect.Request[v1.ReadyRequest]) (*connect.Response[v1.ReadyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.Ready is not implemented"))
+}
+
+func (UnimplementedBoxServiceHandler) Lease(context.Context, *connect.Request[v1.LeaseRequest]) (*connect.Response[v1.LeaseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.Lease is not implemented"))
 }

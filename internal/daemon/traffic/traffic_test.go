@@ -1,0 +1,93 @@
+package traffic
+
+import (
+	"strconv"
+	"testing"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/flow/limit"
+)
+
+func records(kind skepv1.FlowRecord_Kind, from, to int) (out []*skepv1.FlowRecord) {
+	for i := from; i < to; i++ {
+		out = append(out, &skepv1.FlowRecord{Kind: kind, Flow: strconv.Itoa(i)})
+	}
+	return out
+}
+
+const (
+	intent  = skepv1.FlowRecord_KIND_INTENT
+	outcome = skepv1.FlowRecord_KIND_OUTCOME
+	denied  = skepv1.FlowRecord_KIND_DENIED
+)
+
+// take takes records that become durable or not, and gives how many were kept.
+func take(c *Cell, durable bool, r []*skepv1.FlowRecord) (kept int, refused []*skepv1.RefusedFlow) {
+	t := c.Take(r)
+	t.Done(durable)
+	return len(t.Keep), t.Refused
+}
+
+// One owner's cells have a limit together, and no part in another's (B150).
+func TestOwnersLimits(t *testing.T) {
+	var owners Owners
+	a, b, other := owners.Cell(1), owners.Cell(1), owners.Cell(2)
+	const half = limit.OwnerFlows / 2
+	for _, c := range []*Cell{a, b} {
+		if n, refused := take(c, true, records(intent, 0, half)); n != half || len(refused) != 0 {
+			t.Fatalf("%d kept, %d refused", n, len(refused))
+		}
+	}
+	n, refused := take(a, true, append(records(denied, 7, 8), records(intent, half, half+1)...))
+	if n != 1 || len(refused) != 1 || refused[0].Index != 1 || refused[0].Reason != "busy" {
+		t.Fatalf("%d kept, refused %v", n, refused)
+	}
+	if n, _ := take(other, true, records(intent, 0, 9)); n != 9 {
+		t.Errorf("another owner's: %d", n)
+	}
+	// The denied one had been open: an intent that came too late. So there is room for one.
+	if n, refused := take(b, true, records(intent, half, half+2)); n != 1 || len(refused) != 1 {
+		t.Errorf("%d kept, %v", n, refused)
+	}
+	b.End()
+	if n, refused := take(a, true, records(intent, half+5, half+6)); n != 1 {
+		t.Errorf("after another cell's end: %v", refused)
+	}
+}
+
+// New flows have a rate beside the number that is open.
+func TestOwnersRate(t *testing.T) {
+	var owners Owners
+	c := owners.Cell(1)
+	limited := 0
+	for i := 0; i < 4*limit.OwnerBurst; i += 1000 {
+		_, refused := take(c, true, records(intent, i, i+1000))
+		take(c, true, records(outcome, i, i+1000))
+		for _, r := range refused {
+			if r.Reason != "rate-limited" {
+				t.Fatal(r)
+			}
+			limited++
+		}
+	}
+	if limited == 0 {
+		t.Error("no rate holds")
+	}
+}
+
+// An outcome that is sent again is recorded once; one that could not be written, the
+// next time.
+func TestOneOutcome(t *testing.T) {
+	var owners Owners
+	c := owners.Cell(1)
+	take(c, true, records(intent, 0, 2))
+	for i, want := range []int{2, 2, 0, 0} {
+		if n, _ := take(c, i > 0, records(outcome, 0, 2)); n != want {
+			t.Errorf("try %d: %d are recorded, want %d", i, n, want)
+		}
+	}
+	take(c, false, records(intent, 5, 6)) // never was
+	if n, _ := take(c, true, records(outcome, 5, 6)); n != 0 || c.owner.open != 0 || len(c.open) != 0 {
+		t.Errorf("%d, %d open", n, c.owner.open)
+	}
+}
