@@ -34,7 +34,7 @@ func TestClosedDirectoryIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := &pathplan.Plan{Mounts: []pathplan.Mount{
-		{Kind: pathplan.Grant, Path: "/", Dir: true}, {Kind: pathplan.Grant, Path: root, Dir: true},
+		{Kind: pathplan.Grant, Path: "/usr", Dir: true}, {Kind: pathplan.Grant, Path: root, Dir: true, Writable: true},
 		{Kind: pathplan.Hide, Path: filepath.Join(root, "not", "there"), Dir: true},
 	}}
 	if err := Passable(plan, deep); err != nil {
@@ -66,6 +66,17 @@ func TestClosedDirectoryIsNamed(t *testing.T) {
 	if err := Passable(plan, root); err != nil {
 		t.Error(err)
 	}
+	if err := os.Chmod(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Passable(plan, root); err != nil {
+		t.Errorf("a writable grant that is its owner's alone: %v", err)
+	}
+	plan.Mounts[1].Writable = false
+	if err := Passable(plan, root); !errors.As(err, &c) || c.Dir != root || !strings.Contains(err.Error(), "nobody of this host") {
+		t.Errorf("a read-only one: %v", err)
+	}
+	plan.Mounts[1].Writable = true
 	// A grant of its own is reached through the other one's directories.
 	plan.Mounts = append(plan.Mounts, pathplan.Mount{Kind: pathplan.Grant, Path: deep, Dir: true})
 	if err := Passable(plan, root); !errors.As(err, &c) || c.Target != deep {
