@@ -19,8 +19,8 @@ func (c *Call) end(why error) {
 	c.wake.Broadcast()
 }
 
-// Answer gives the whole answer. A short body that the windows do not admit now is
-// left out: nobody waits for it.
+// Answer gives the whole answer, which is short: one whose body the windows do not
+// admit now breaks the call off, so that half of it is never taken for all.
 func (c *Call) Answer(status int, content string, body []byte) error {
 	return c.server.write(c.AppendAnswer(nil, status, content, body))
 }
@@ -34,12 +34,12 @@ func (c *Call) AppendAnswer(out []byte, status int, content string, body []byte)
 	if c.over != nil {
 		return out
 	}
-	if n := int64(len(body)); n > min(c.window, s.window, maxFrame) {
-		body = nil
-	}
-	s.window -= int64(len(body))
 	delete(s.calls, c.id)
 	c.end(errEnough)
+	if n := int64(len(body)); n > min(c.window, s.window, maxFrame) {
+		return append(out, appendNumber(nil, frameReset, c.id, codeCancel)...)
+	}
+	s.window -= int64(len(body))
 	out = appendHeaders(out, endFlag(len(body) == 0), c.id, answerBlock(status, content))
 	if len(body) > 0 {
 		out = appendFrame(out, frameData, flagEndStream, c.id, body)
