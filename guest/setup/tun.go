@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -92,7 +93,24 @@ func address(link netlink.Link, a netip.Addr) error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &all, Src: a.AsSlice()}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("add the default route of %s: %w", a, err)
 	}
-	return nil
+	return settled(a)
+}
+
+// settleTime bounds the kernel's own work on a new address.
+const settleTime = 5 * time.Second
+
+// settled waits until packets to a are ours: the kernel lets an IPv6 address in from a
+// queue of its own, and drops what comes before.
+func settled(a netip.Addr) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); <-tick.C {
+		routes, err := netlink.RouteGet(a.AsSlice())
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+	}
+	return fmt.Errorf("address %s was not usable after %s", a, settleTime)
 }
 
 // TryTun opens the device file and attaches a device that goes with the descriptor.

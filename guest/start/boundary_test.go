@@ -106,8 +106,10 @@ func (b *testBoundary) carryUDP(c net.Conn, r *bufio.Reader, target tunnel.Targe
 	for d := tunnel.NewDatagrams(r); ; {
 		payload, err := d.Next()
 		if err != nil {
+			b.note(tunnel.Target{Transport: flow.UDP, Name: "end " + err.Error(), Port: 1})
 			return
 		}
+		b.note(tunnel.Target{Transport: flow.UDP, Name: "got " + string(payload), Port: 1})
 		if _, err := up.Write(payload); err != nil {
 			return
 		}

@@ -3,6 +3,7 @@ package start
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,6 +123,9 @@ func TestBG6BG7BG10BG11Guest(t *testing.T) {
 func TestBG8Guest(t *testing.T) {
 	b := serveBoundary(t, map[string]string{"ok.test:7080": echoUDP(t), "1.1.1.1:7080": echoUDP(t)})
 	expect(t, probe(t, b, []string{"--udp"}, "udp=ok.test:7080", "udp=1.1.1.1:7080"), map[string]string{"udp=ok.test:7080": "hello", "udp=1.1.1.1:7080": "hello"})
+	if t.Failed() {
+		t.Logf("the boundary was asked for %q", b.requests())
+	}
 }
 
 // TestBG9Guest: any 2xx is a success, interim answers are skipped, a refusal is asked
@@ -173,5 +177,25 @@ func TestGI6Guest(t *testing.T) {
 	b.path += "-absent"
 	if out, code := guest(t, b, []string{"--ready", "100ms"}, "/bin/true"); code != 125 || !strings.Contains(out, "the boundary does not answer at") {
 		t.Errorf("without a boundary: %d %s", code, out)
+	}
+}
+
+// TestGI10Guest: a cold start with the next slice hands out nothing of the last one.
+func TestGI10Guest(t *testing.T) {
+	b := serveBoundary(t, nil)
+	for slice, want := range map[string]string{"1": "100.65.0.1 100:0:0:0:1::1", "64": "100:0:0:0:40::1"} {
+		got := strings.Fields(probe(t, b, []string{"--pool-slice", slice, "--generation", "2"}, "lookup=a.test")["lookup=a.test"])
+		slices.Sort(got)
+		for i, w := range strings.Fields(want) {
+			if addr := netip.MustParseAddr(w).String(); i >= len(got) || !slices.Contains(got, addr) {
+				t.Errorf("slice %s gives %q, want %s", slice, got, addr)
+			}
+		}
+		if len(got) != len(strings.Fields(want)) {
+			t.Errorf("slice %s gives %q, want %q", slice, got, want)
+		}
+	}
+	if out, code := guest(t, b, []string{"--pool-slice", "65536"}, "/bin/true"); code != 125 {
+		t.Errorf("a slice that does not exist: %d %s", code, out)
 	}
 }

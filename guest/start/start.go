@@ -91,7 +91,11 @@ func run(s settings, inside bool) (int, error) {
 	if err != nil {
 		return agent.SetupFailed, err
 	}
-	resolver := &route.Resolver{Table: route.NewTable(route.DNSNames), Gate: everybody{}, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: ipv6}
+	names, err := table(s.slice, ipv6)
+	if err != nil {
+		return agent.SetupFailed, err
+	}
+	resolver := &route.Resolver{Table: names, Gate: everybody{}, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: ipv6}
 	stack, err := netstack.New(tun, s.boundary, resolver, s.udp)
 	if err != nil {
 		return agent.SetupFailed, err
@@ -112,6 +116,19 @@ func run(s settings, inside bool) (int, error) {
 	}, end)
 	stack.Close()
 	return status, err
+}
+
+// table is where names get their addresses: a slice of the pools for a guest that comes
+// after a cold start of its lineage, all of them for one that does not (G81, G82).
+func table(slice int, ipv6 bool) (*route.Table, error) {
+	if slice < 0 {
+		return route.NewTable(route.DNSNames), nil
+	}
+	t, err := route.NewSlice(route.DNSNames, slice)
+	if err == nil && !t.IPv4() && !ipv6 {
+		err = &setup.Fault{Sentence: fmt.Sprintf("pool slice %d has no IPv4 addresses and this kernel has no IPv6: use a slice below 64", slice)}
+	}
+	return t, err
 }
 
 // answers waits until a connection to the boundary is accepted; no byte is sent (G21).
