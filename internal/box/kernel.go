@@ -41,9 +41,9 @@ type kernel struct {
 
 	mu      sync.Mutex
 	next    uint32
-	waiting map[uint32]chan answer // nil after the end
+	waiting map[uint32]chan answer // nil after the end, or the warden's last word
 	last    *answer                // the counter's last value, once the warden has told it
-	ended   chan struct{}          // closed when run has returned
+	ended   chan struct{}          // closed after the last word, or when run has returned without
 }
 
 type answer struct {
@@ -57,15 +57,7 @@ func newKernel(sock *os.File) *kernel {
 
 // run reads answers until the warden is gone, which is always an error.
 func (k *kernel) run() error {
-	defer func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for _, c := range k.waiting {
-			close(c)
-		}
-		k.waiting = nil
-		close(k.ended)
-	}()
+	defer k.end(nil)
 	buf := make([]byte, requestSize)
 	for reset := false; ; {
 		n, _, err := sys.RecvFDs(k.sock, buf, 0)
@@ -82,17 +74,36 @@ func (k *kernel) run() error {
 		case n != answerSize:
 			return fmt.Errorf("read from the warden: answer of %d bytes, want %d", n, answerSize)
 		}
-		k.mu.Lock()
 		id := binary.LittleEndian.Uint32(buf[4:])
 		a := answer{syscall.Errno(binary.LittleEndian.Uint32(buf[8:])), binary.LittleEndian.Uint64(buf[16:])}
 		if id == 0 {
-			k.last = &a
-		} else if c := k.waiting[id]; c != nil {
+			k.end(&a)
+			continue
+		}
+		k.mu.Lock()
+		if c := k.waiting[id]; c != nil {
 			c <- a
 			delete(k.waiting, id)
 		}
 		k.mu.Unlock()
 	}
+}
+
+// end keeps the warden's last word, if there is one. Nothing is answered after it: who
+// asks is not to wait until the kernel has taken the cell apart, which is some
+// milliseconds, and a warden that died has said nothing.
+func (k *kernel) end(last *answer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.last != nil {
+		return
+	}
+	k.last = last
+	for _, c := range k.waiting {
+		close(c)
+	}
+	k.waiting = nil
+	close(k.ended)
 }
 
 // span is one element of the gate's sets.
