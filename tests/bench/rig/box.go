@@ -58,14 +58,17 @@ func (r *Rig) fill(ctx context.Context) error {
 
 // RecordFlows implements boxlink.Recorder as skepd does: the entries of one
 // request share one sync.
-func (r *Rig) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) error {
+func (r *Rig) RecordFlows(ctx context.Context, id string, records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error) {
 	entries := make([]ledger.Entry, len(records))
 	for i, record := range records {
 		body, err := boxlink.Body(record)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		entries[i] = ledger.Entry{Cell: id, Body: body}
 	}
-	return r.Ledger.AppendAll(ctx, entries)
+	return nil, r.Ledger.AppendAll(ctx, entries)
 }
+
+// Lease implements boxlink.Recorder: the rig's cells have no budget of bytes.
+func (r *Rig) Lease(string, int64) (int64, error) { return 0, nil }
