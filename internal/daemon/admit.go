@@ -13,6 +13,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/passed"
+	"skep.dev/skep/internal/daemon/profiles"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile"
@@ -53,7 +54,7 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 	if err := cells.CheckName(q.Name); err != nil {
 		return nil, invalid(err)
 	}
-	if a.profile, err = effective(q); err != nil {
+	if a.profile, err = d.profiles.Effective(q); err != nil {
 		return nil, invalid(err)
 	}
 	if digest := a.profile.Digest(); q.ConfirmedDigest != digest {
@@ -63,7 +64,7 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 	if !slices.Contains([]string{"shipped", "prompt", "flag", "before"}, q.ConfirmedHow) {
 		return nil, invalid(fmt.Errorf("confirmed_how is %q: shipped, prompt, flag or before", q.ConfirmedHow))
 	}
-	if q.ConfirmedHow == "shipped" && !isShipped(q) {
+	if q.ConfirmedHow == "shipped" && !profiles.IsShipped(q) {
 		return nil, invalid(fmt.Errorf("%s is no profile that Skep ships: it has to be confirmed", q.ProfileName))
 	}
 	for name := range q.Env {
@@ -86,35 +87,6 @@ func (d *Daemon) admit(q *skepv1.RunRequest, uid uint32) (_ *application, err er
 	}
 	a.dir = a.workingDir()
 	return a, nil
-}
-
-// isShipped tells whether the profile is one of ours, to the letter. A narrowing
-// file beside it only takes away.
-func isShipped(q *skepv1.RunRequest) bool {
-	source, err := profile.ShippedSource(q.ProfileName)
-	return err == nil && string(source) == string(q.Profile)
-}
-
-// effective reads the profile, again and strictly: what the client made of it is
-// no evidence.
-func effective(q *skepv1.RunRequest) (*profile.Profile, error) {
-	at := profile.Place{Dir: q.ProfileDir, Home: q.Home}
-	p, faults := profile.ParseAt(q.ProfileName, at, q.Profile)
-	if faults != nil {
-		return nil, faults
-	}
-	if len(q.Narrowing) == 0 {
-		return p, nil
-	}
-	n, faults := profile.ParseAt(q.NarrowingName, at, q.Narrowing)
-	if faults != nil {
-		return nil, faults
-	}
-	p, faults = profile.Narrow(p, n)
-	if faults != nil {
-		return nil, faults
-	}
-	return p, nil
 }
 
 func homes(home string) []string {

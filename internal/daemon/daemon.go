@@ -20,6 +20,7 @@ import (
 	"skep.dev/skep/internal/daemon/changes"
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/daemon/profiles"
 	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/traffic"
@@ -63,19 +64,20 @@ type Config struct {
 // Daemon is one skepd.
 type Daemon struct {
 	Config
-	lock    *os.File
-	ledger  *ledger.Ledger
-	cells   *cells.Store
-	desk    *handover.Desk
-	boxes   *boxes.Pool
-	reading *reading.Reading
-	names   *resolvers.Watcher
-	idle    *idle.Watch
-	changes *changes.Changes
-	models  Models
-	bytes   *allowance.Accounts
-	owners  traffic.Owners
-	feature cell.Features
+	lock     *os.File
+	ledger   *ledger.Ledger
+	cells    *cells.Store
+	desk     *handover.Desk
+	boxes    *boxes.Pool
+	reading  *reading.Reading
+	names    *resolvers.Watcher
+	idle     *idle.Watch
+	changes  *changes.Changes
+	profiles profiles.Reader
+	models   Models
+	bytes    *allowance.Accounts
+	owners   traffic.Owners
+	feature  cell.Features
 
 	ctx  context.Context // ends with the daemon, not with a request
 	stop context.CancelFunc

@@ -210,9 +210,7 @@ func (d *Daemon) startBehind(ctx context.Context, b *boxes.Box, spec *cell.Spec)
 // if the cell's own record, which was written meanwhile, could not be kept.
 func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 	now := d.Clock.Now()
-	err := d.record(l.id, &kind.CellStarted{
-		Driver: "native", Walls: walls(r), NotEnforced: orEmpty(a.unenforced), Ms: ending.Millis(now.Sub(l.begin)),
-	})
+	err := d.record(l.id, terms.Started(r.Enforced(), a.unenforced, now.Sub(l.begin)))
 	if err == nil {
 		err = l.kept()
 	}
@@ -264,21 +262,6 @@ func (d *Daemon) policy(p *profile.Profile) (*skepv1.BoxPolicy, error) {
 		return nil, err
 	}
 	return boxlink.Wire(boxlink.PolicyOf(p, ceiling))
-}
-
-func walls(r cell.Running) []string {
-	out := []string{"namespaces", "landlock", "seccomp", "boundary"}
-	if r.Enforced().Memory || r.Enforced().CPU {
-		out = append(out, "cgroup")
-	}
-	return out
-}
-
-func orEmpty(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
 }
 
 // closeSpec closes the descriptors that the daemon opened for a cell; the driver

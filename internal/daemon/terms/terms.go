@@ -8,8 +8,10 @@ package terms
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/profile/pathplan"
 	"skep.dev/skep/internal/right"
@@ -107,4 +109,18 @@ func Rights(p *profile.Profile, plan *pathplan.Plan) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// Started is the ledger's entry of a start that took so long, behind the walls that hold.
+func Started(held cell.Enforced, unenforced []string, took time.Duration) *kind.CellStarted {
+	walls := []string{"namespaces", "landlock", "seccomp", "boundary"}
+	if held.Memory || held.CPU {
+		walls = append(walls, "cgroup")
+	}
+	if unenforced == nil {
+		unenforced = []string{} // the entry has a list, be it empty
+	}
+	return &kind.CellStarted{
+		Driver: "native", Walls: walls, NotEnforced: unenforced, Ms: uint64(max(0, took.Milliseconds())),
+	}
 }
