@@ -25,7 +25,8 @@ func (a *App) psCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "ps", Short: "List cells", Args: exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return a.ps(c.Context(), all) },
+		Example: "skep ps --all\nskep ps --all --json | jq -r .id",
+		RunE:    func(c *cobra.Command, _ []string) error { return a.ps(c.Context(), all) },
 	}
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
 	return c
@@ -75,8 +76,9 @@ func endText(c *skepv1.Cell) string {
 func (a *App) logsCommand() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
-		Use: "logs CELL", Short: "Show what a cell's agent wrote", Args: exactly(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.logs(c.Context(), args[0], follow) },
+		Use: "logs CELL", Short: "Show what a cell's agent wrote: the first MiB and the last seven", Args: exactly(1),
+		Example: "skep logs last\nskep logs --follow fixer >output",
+		RunE:    func(c *cobra.Command, args []string) error { return a.logs(c.Context(), args[0], follow) },
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more until the cell ends")
 	return c
@@ -137,7 +139,8 @@ func (a *App) attachCommand() *cobra.Command {
 	var raw bool
 	c := &cobra.Command{
 		Use: "attach CELL", Short: "Connect this terminal to a running cell; ctrl-p ctrl-q leaves it", Args: exactly(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.attach(c.Context(), args[0], raw) },
+		Example: "skep run --detach --name fixer -- ./agent\nskep attach fixer",
+		RunE:    func(c *cobra.Command, args []string) error { return a.attach(c.Context(), args[0], raw) },
 	}
 	c.Flags().BoolVar(&raw, "raw", false, "pass clipboard, title and report sequences of the agent on")
 	return c
@@ -178,7 +181,8 @@ func (a *App) attach(ctx context.Context, ref string, raw bool) error {
 func (a *App) stopCommand() *cobra.Command {
 	var grace time.Duration
 	c := &cobra.Command{
-		Use: "stop CELL", Short: "End a cell", Args: exactly(1),
+		Use: "stop CELL", Short: "Ask a cell's agent to end, then end it", Args: exactly(1),
+		Example: "skep stop last\nskep stop --grace 1m fixer",
 		RunE: func(c *cobra.Command, args []string) error {
 			if grace < time.Millisecond {
 				return usage("--grace %s: at least 1ms", grace)
@@ -210,7 +214,8 @@ func (a *App) tell(c *skepv1.Cell, what string) error {
 func (a *App) dropCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "drop CELL", Short: "Throw away what a cell changed", Args: exactly(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.drop(c.Context(), args[0]) },
+		Example: "skep drop last",
+		RunE:    func(c *cobra.Command, args []string) error { return a.drop(c.Context(), args[0]) },
 	}
 }
 

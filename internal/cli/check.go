@@ -17,6 +17,7 @@ func (a *App) checkCommand() *cobra.Command {
 	var effective bool
 	c := &cobra.Command{
 		Use: "check [FILE]", Short: "Validate a profile, and say what it gives", Args: between(0, 1),
+		Example: "skep check build.yaml\nskep check --effective coding-agent",
 		RunE: func(_ *cobra.Command, args []string) error {
 			file := ""
 			if len(args) > 0 {

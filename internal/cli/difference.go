@@ -24,7 +24,8 @@ func (a *App) diffCommand() *cobra.Command {
 	var f diffFlags
 	c := &cobra.Command{
 		Use: "diff CELL", Short: "Show what a cell changed, and the hash that a merge needs", Args: exactly(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.diff(c.Context(), args[0], f) },
+		Example: "skep diff last\nskep diff --stat fixer\nskep diff --json last | jq -r .hash",
+		RunE:    func(c *cobra.Command, args []string) error { return a.diff(c.Context(), args[0], f) },
 	}
 	c.Flags().BoolVar(&f.stat, "stat", false, "only the paths and sizes")
 	c.Flags().BoolVar(&f.nameOnly, "name-only", false, "only the paths")

@@ -8,6 +8,9 @@
 //   - Every byte that came from a cell is escaped before a terminal shows it, but
 //     for an attached terminal of the cell's own (L18a).
 //   - An error says what to do next. With --json it is one object on stderr.
+//
+// Size: each command is a file of its own, and they are many; what stands by itself (the
+// pager, the terminal, the manual, what is opened, pending merges) is a package below.
 package cli
 
 import (
@@ -17,6 +20,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"skep.dev/skep/internal/cli/manual"
 )
 
 // App is one invocation.
@@ -54,6 +59,7 @@ func (a *App) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "skep",
 		Short:         "Run an agent in a cell, read what it changed, and say yes or no",
+		Example:       "skep run -- ./agent make the tests pass\nskep diff last\nskep merge last HASH",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
@@ -74,11 +80,26 @@ func (a *App) root() *cobra.Command {
 	f.StringVar(&a.run, "run", "", "Skep's run-time directory (default: SKEP_RUN, or by XDG)")
 	f.BoolVar(&a.json, "json", false, "print JSON: one object, or one a line for lists; errors too, on stderr")
 	f.BoolVar(&a.noPager, "no-pager", false, "show diff, logs and ledger without a pager on a terminal")
-	root.AddCommand(
-		a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.stopCommand(),
-		a.diffCommand(), a.mergeCommand(), a.dropCommand(), a.ledgerCommand(), a.whyCommand(),
-		a.checkCommand(), a.doctorCommand(), a.upCommand(), a.modelCommand(), a.versionCommand(),
-	)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"run", "Run and watch:", []*cobra.Command{a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.stopCommand()}},
+		{"read", "Read and decide:", []*cobra.Command{a.diffCommand(), a.mergeCommand(), a.dropCommand(), a.whyCommand(), a.ledgerCommand()}},
+		{"host", "Profiles and this host:", []*cobra.Command{a.checkCommand(), a.doctorCommand(), a.upCommand(), a.modelCommand(), a.versionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("host")
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		help(c, args)
+		manual.Print(c.OutOrStdout(), c)
+	})
 	return root
 }
 

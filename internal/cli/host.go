@@ -22,7 +22,8 @@ import (
 func (a *App) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print this program's version", Args: exactly(0),
-		RunE: func(*cobra.Command, []string) error { return a.version() },
+		Example: "skep version\nskep version --json",
+		RunE:    func(*cobra.Command, []string) error { return a.version() },
 	}
 }
 
@@ -43,8 +44,9 @@ func (a *App) version() error {
 
 func (a *App) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Say what this host offers and what is missing", Args: exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return a.doctor(c.Context()) },
+		Use: "doctor", Short: "Say what this host offers, what is missing and what would help, and prove each wall", Args: exactly(0),
+		Example: "skep doctor\nskep doctor --json",
+		RunE:    func(c *cobra.Command, _ []string) error { return a.doctor(c.Context()) },
 	}
 }
 
@@ -81,6 +83,7 @@ func (a *App) doctor(ctx context.Context) error {
 func (a *App) upCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "up", Short: "Run skepd in the foreground", Args: exactly(0),
+		Example: "skep up\nSKEP_RUN=/tmp/mine SKEP_STATE=~/mine skep up",
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := a.places()
 			if err != nil {
@@ -100,7 +103,8 @@ func (a *App) modelCommand() *cobra.Command {
 	var listen string
 	serve := &cobra.Command{
 		Use: "script FILE", Short: "Serve a scripted model on loopback", Args: exactly(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.modelScript(c.Context(), args[0], listen) },
+		Example: "skep model script demo.yaml\nskep model script --listen 127.0.0.1:8080 demo.yaml",
+		RunE:    func(c *cobra.Command, args []string) error { return a.modelScript(c.Context(), args[0], listen) },
 	}
 	serve.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback address to serve on")
 	model.AddCommand(serve)

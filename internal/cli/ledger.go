@@ -32,6 +32,7 @@ func (a *App) ledgerShow() *cobra.Command {
 	var q skepv1.LedgerReadRequest
 	c := &cobra.Command{
 		Use: "show [CELL]", Short: "Tell what was recorded, one line an event", Args: between(0, 1),
+		Example: "skep ledger show last --decision deny\nskep ledger show --kind flow.denied --since 2026-11-01T00:00:00Z --json",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				q.Cell = args[0]
@@ -91,7 +92,8 @@ func (a *App) ledgerVerify() *cobra.Command {
 	var since, key string
 	c := &cobra.Command{
 		Use: "verify", Short: "Prove the record: needs no daemon and no private key", Args: exactly(0),
-		RunE: func(*cobra.Command, []string) error { return a.verify(since, key) },
+		Example: "skep ledger verify\nskep ledger verify --key ledger.pub --json",
+		RunE:    func(*cobra.Command, []string) error { return a.verify(since, key) },
 	}
 	c.Flags().StringVar(&since, "since", "", "a checkpoint that was kept elsewhere (default: the last one that skep saw)")
 	c.Flags().StringVar(&key, "key", "", "file with the public key (default: the one beside the ledger, which proves less)")
@@ -180,6 +182,7 @@ func (a *App) printReport(r verify.Report) error {
 func (a *App) ledgerKey() *cobra.Command {
 	return &cobra.Command{
 		Use: "key", Short: "Print the public half of the record's key", Args: exactly(0),
+		Example: "skep ledger key >ledger.pub",
 		RunE: func(*cobra.Command, []string) error {
 			p, err := a.places()
 			if err != nil {

@@ -22,7 +22,8 @@ func (a *App) mergeCommand() *cobra.Command {
 	var active []string
 	var undo string
 	c := &cobra.Command{
-		Use: "merge CELL HASH | merge --undo HASH", Short: "Apply exactly the difference whose hash was read",
+		Use: "merge CELL HASH | merge --undo HASH", Short: "Apply exactly the difference whose hash was read, or take a merge back (30 days)",
+		Example: "skep merge last 09d4509eabaf\nskep merge last 09d4509eabaf --with-active .envrc\nskep merge --undo 09d4509eabaf",
 		Args: func(c *cobra.Command, args []string) error {
 			if undo != "" {
 				return between(0, 0)(c, args)
@@ -197,7 +198,7 @@ func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result m
 		return fmt.Errorf("the tree is merged, but skepd could not record it: %w", err)
 	}
 	if a.json {
-		return a.printValue(mergedOf(r.Msg, result))
+		return a.printValue(merging.ReportOf(r.Msg, result))
 	}
 	for _, p := range result.LeftOut {
 		fmt.Fprintf(a.Out, "left out: %s (%s)\n", escape.Line(p.Path), escape.Line(p.Reason))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"connectrpc.com/connect"
 
@@ -49,6 +50,9 @@ func (s *session) askOnce(ctx context.Context, b *opened.Bundle) (*client.Events
 	places := s.daemon.places
 	if len(b.Files) > 0 {
 		ticket, err := handover.Offer(launch.HandoverSocket(places), b.Roles, b.Files)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, silent(launch.APISocket(places), answerTime, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", client.ErrNotSent, err)
 		}

@@ -34,6 +34,8 @@ func (a *App) runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] -- PROGRAM [ARGUMENTS]",
 		Short: "Run a program in a cell",
+		Example: "skep run -- ./agent make the tests pass\nskep run --profile build.yaml --name fixer -- ./agent\n" +
+			"skep run --detach --result end.json -- ./agent",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("usage: skep run [flags] -- PROGRAM [ARGUMENTS]")

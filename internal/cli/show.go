@@ -7,8 +7,24 @@ import (
 	"io"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cli/pager"
+	"skep.dev/skep/internal/cli/terminal"
 	"skep.dev/skep/internal/snapshot/render"
 )
+
+// paged has show write to the user's pager where a terminal would get it. A pipe and
+// --json get none.
+func (a *App) paged(show func(io.Writer) error) error {
+	if a.noPager || a.json || !terminal.IsTerminal(a.Out) {
+		return show(a.Out)
+	}
+	c := pager.Find(a.Env)
+	if c == nil {
+		return show(a.Out)
+	}
+	c.Stdout, c.Stderr = a.Out, a.Err
+	return pager.Through(c, show)
+}
 
 // printDifference shows a difference, and at its end the hash that binds it.
 func (a *App) printDifference(ctx context.Context, c *skepv1.Cell, r *received, f diffFlags) error {

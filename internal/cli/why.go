@@ -17,8 +17,9 @@ import (
 func (a *App) whyCommand() *cobra.Command {
 	host := ""
 	c := &cobra.Command{
-		Use:   "why CELL [EVENT | HOST] | why [CELL] --host NAME[:PORT]",
-		Short: "Say why something was refused or allowed, or would be, and what would allow it",
+		Use:     "why CELL [EVENT | HOST] | why [CELL] --host NAME[:PORT]",
+		Short:   "Say why something was refused or allowed, or would be, and what would allow it; why a cell ended",
+		Example: "skep why last\nskep why last 17\nskep why last exfil.example\nskep why fixer --host api.example.org:8443",
 		Args: func(c *cobra.Command, args []string) error {
 			if host != "" {
 				return between(0, 1)(c, args)

@@ -1,4 +1,4 @@
-package cli
+package merging
 
 import (
 	"unicode/utf8"
@@ -8,24 +8,25 @@ import (
 	"skep.dev/skep/internal/snapshot/merge"
 )
 
-// merged is what `skep merge --json` prints.
-type merged struct {
+// Report is what `skep merge --json` prints.
+type Report struct {
 	Cell    string       `json:"cell"`
 	State   string       `json:"state"` // merged, or stopped while something of it is held back
 	Hash    string       `json:"hash"`
-	Merged  []mergedPath `json:"merged"`
-	LeftOut []mergedPath `json:"left_out"`
+	Merged  []ReportPath `json:"merged"`
+	LeftOut []ReportPath `json:"left_out"`
 }
 
-// mergedPath is a path as in `skep diff --json`: what is not UTF-8 comes as bytes, too.
-type mergedPath struct {
+// ReportPath is a path as in `skep diff --json`: what is not UTF-8 comes as bytes, too.
+type ReportPath struct {
 	Path      string `json:"path"`
 	PathBytes []byte `json:"path_bytes,omitempty"`
 	Reason    string `json:"reason,omitempty"` // why it was left out
 }
 
-func mergedOf(c *skepv1.Cell, r merge.Result) merged {
-	out := merged{Cell: c.Id, State: words.State(c.State), Hash: r.Hash, Merged: []mergedPath{}, LeftOut: []mergedPath{}}
+// ReportOf tells what became of a merge.
+func ReportOf(c *skepv1.Cell, r merge.Result) Report {
+	out := Report{Cell: c.Id, State: words.State(c.State), Hash: r.Hash, Merged: []ReportPath{}, LeftOut: []ReportPath{}}
 	for _, p := range r.Merged {
 		out.Merged = append(out.Merged, pathOf(p.Path, ""))
 	}
@@ -35,8 +36,8 @@ func mergedOf(c *skepv1.Cell, r merge.Result) merged {
 	return out
 }
 
-func pathOf(path, reason string) mergedPath {
-	p := mergedPath{Path: path, Reason: reason}
+func pathOf(path, reason string) ReportPath {
+	p := ReportPath{Path: path, Reason: reason}
 	if !utf8.ValidString(path) {
 		p.PathBytes = []byte(path)
 	}
