@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"skep.dev/skep/internal/launch"
+	"skep.dev/skep/internal/place"
 )
 
 // pause is between the end of one cell and the start of the next, untimed: the
@@ -35,7 +39,11 @@ func measureCLI(s *settings) ([]Row, error) {
 		_ = daemon.Process.Signal(syscall.SIGTERM)
 		_ = daemon.Wait()
 	}()
-	if err := awaitDaemon(skep, places); err != nil {
+	at, err := place.Find(place.Input{StateFlag: places[1], RunFlag: places[3], UID: os.Getuid()})
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitDaemon(launch.APISocket(at)); err != nil {
 		return nil, err
 	}
 	run := command(skep, append(append([]string(nil), places...), "run", "-q", "-y", "--", program)...)
@@ -50,7 +58,12 @@ func measureCLI(s *settings) ([]Row, error) {
 	}
 	version := command(skep, "version")
 	wrap := command("bwrap", bubblewrap(work, program)...)
-	if err := alternate(s.rounds(60), run, wrap, version); err != nil {
+	steps := &stepped{work: work, places: at}
+	inside := &contender{name: "steps", turn: func() (float64, error) {
+		<-time.After(pause)
+		return steps.turn()
+	}}
+	if err := alternate(s.rounds(60), run, wrap, version, inside); err != nil {
 		return nil, err
 	}
 	rows := []Row{
@@ -58,15 +71,16 @@ func measureCLI(s *settings) ([]Row, error) {
 		alone("start, CLI, skep version alone", "ms", version.median(), "", nil),
 	}
 	rows[0].Note = fmt.Sprintf("coding-agent profile, p90 %.1f ms", quantile(run.figures, 0.9))
-	return rows, nil
+	return append(rows, steps.rows()...), nil
 }
 
-// awaitDaemon asks until the daemon answers.
-func awaitDaemon(skep string, places []string) error {
+// awaitDaemon returns once the daemon listens. A command would start another.
+func awaitDaemon(socket string) error {
 	var err error
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		if err = exec.Command(skep, append(append([]string(nil), places...), "ps")...).Run(); err == nil {
-			return nil
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		var conn net.Conn
+		if conn, err = net.Dial("unix", socket); err == nil {
+			return conn.Close()
 		}
 	}
 	return fmt.Errorf("wait for the daemon: %w", err)
