@@ -24,7 +24,13 @@ type assignment struct {
 	generation  uint64
 	policy      *policy.Policy
 	names       names
-	openFlows   uint32 // 0: the built-in number
+	limits      limits
+}
+
+// limits lower the built-in numbers; 0 leaves one as it is (B150).
+type limits struct {
+	openFlows, newFlows, idleSeconds uint32
+	leased                           bool // bytes are carried only as the daemon leases them
 }
 
 // names is what the host knows about names and about itself.
@@ -83,20 +89,31 @@ func (r *reader) assignment(b []byte) assignment {
 		case 5:
 			a.names = r.names(r.message(f))
 		case 6:
-			r.fields(r.message(f), func(f field) {
-				switch n := r.number(f, math.MaxUint32); f.number {
-				case 1:
-					a.openFlows = uint32(n)
-				case 2, 3: // new flows a second and idle time: not lowered yet
-				default:
-					r.unknown("the limits", f)
-				}
-			})
+			a.limits = r.limits(r.message(f))
 		default:
 			r.unknown("the assignment", f)
 		}
 	})
 	return a
+}
+
+func (r *reader) limits(b []byte) limits {
+	l := limits{}
+	r.fields(b, func(f field) {
+		switch n := uint32(r.number(f, math.MaxUint32)); f.number {
+		case 1:
+			l.openFlows = n
+		case 2:
+			l.newFlows = n
+		case 3:
+			l.idleSeconds = n
+		case 4:
+			l.leased = n == 1
+		default:
+			r.unknown("the limits", f)
+		}
+	})
+	return l
 }
 
 func (r *reader) policy(b []byte) policy.Policy {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/sys"
 )
@@ -173,6 +174,16 @@ func (k *kernel) change(ctx context.Context, op uint32, spans []span) error {
 		}
 	}
 	return nil
+}
+
+// shut lets no new flow through the early gate, or lets them again: by a mark in its
+// set that is the address of nothing (B13).
+func (k *kernel) shut(ctx context.Context, shut bool) error {
+	op := uint32(opRemove)
+	if shut {
+		op = opAdd
+	}
+	return k.change(ctx, op, []span{{transport: flow.TCP, first: name.ShutMark(), ports: right.PortRange{First: 1, Last: 1}}})
 }
 
 // refused is how many packets the early gate has refused so far (B17). Of a warden

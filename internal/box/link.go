@@ -1,6 +1,7 @@
 package box
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,9 @@ import (
 	"strconv"
 	"time"
 
+	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/h2"
 )
 
@@ -36,8 +40,14 @@ func over(f *os.File) (*h2.Conn, error) {
 // link is the daemon's end as the box sees it: the box service, by the Connect
 // protocol.
 type link struct {
-	daemon *h2.Conn
-	events *h2.Stream
+	daemon     *h2.Conn
+	events     *h2.Stream
+	recordHead h2.Head
+}
+
+func newLink(daemon *h2.Conn) *link {
+	r := h2.Request{Method: "POST", Authority: "skepd", Path: service + "Record", Fields: fields("application/proto", 0)}
+	return &link{daemon: daemon, recordHead: h2.NewHead(r)}
 }
 
 // watch opens the stream whose first message is the assignment. It blocks until
@@ -104,13 +114,69 @@ func (l *link) follow(update func(names)) error {
 	}
 }
 
-// Record appends records, each a FlowRecord (B192).
-func (l *link) Record(ctx context.Context, records [][]byte) error {
-	var m writer
+// Record appends records, each a FlowRecord (B192), and tells what the daemon has
+// answered: the intents that have no room, by their place.
+func (l *link) Record(records [][]byte, tell func(map[int]flow.Reason, error)) error {
+	size := 0
+	for _, r := range records {
+		size += len(r) + 2*binary.MaxVarintLen32
+	}
+	m := make(writer, 0, size)
 	for _, r := range records {
 		m.message(1, r)
 	}
-	return l.call(ctx, "Record", m)
+	return l.daemon.Call(l.recordHead, m, func(a h2.Answer) {
+		err := a.Err
+		if err == nil && a.Status != "200" {
+			err = refusal(a.Status, bytes.NewReader(a.Body))
+		}
+		switch {
+		case err != nil:
+			tell(nil, fmt.Errorf("call Record of the daemon: %w", err))
+		case len(a.Body) == 0:
+			tell(nil, nil)
+		default:
+			tell(refused(a.Body, len(records)))
+		}
+	})
+}
+
+// refused reads a RecordResponse for n records.
+func refused(answer []byte, n int) (map[int]flow.Reason, error) {
+	r, out := reader{}, map[int]flow.Reason{}
+	r.fields(answer, func(f field) {
+		index, why := uint64(0), flow.Busy
+		r.fields(r.message(f), func(f field) {
+			switch f.number {
+			case 1:
+				index = r.number(f, uint64(n-1))
+			case 2:
+				if r.text(f) == flow.RateLimited.Token() {
+					why = flow.RateLimited
+				}
+			default:
+				r.unknown("a refused flow", f)
+			}
+		})
+		out[int(index)] = why
+	})
+	return out, r.err
+}
+
+// Lease asks for bytes to carry, having carried spent so far; 0 is the end of the
+// budget. It implements boundary.Lender.
+func (l *link) Lease(ctx context.Context, spent int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, boundary.RecordWait)
+	defer cancel()
+	var m writer
+	m.number(1, uint64(max(spent, 0)))
+	answer, err := l.call(ctx, "Lease", m)
+	if err != nil {
+		return 0, err
+	}
+	r, n := reader{}, uint64(0)
+	r.fields(answer, func(f field) { n = r.number(f, limit.MaxLease) })
+	return int64(n), r.err
 }
 
 // ready tells the daemon that the agent may start, or why it must not (B163).
@@ -119,38 +185,43 @@ func (l *link) ready(ctx context.Context, why error) error {
 	if why != nil {
 		m.text(2, why.Error())
 	}
-	return l.call(ctx, "Ready", m)
+	_, err := l.call(ctx, "Ready", m)
+	return err
 }
 
-// done tells the daemon that everything is closed and recorded.
-func (l *link) done(ctx context.Context) error {
+// done tells the daemon that everything is closed and recorded, and how many bytes of
+// its leases were carried.
+func (l *link) done(ctx context.Context, spent int64) error {
 	var m writer
 	m.number(1, 1)
-	return l.call(ctx, "Ready", m)
+	m.number(3, uint64(max(spent, 0)))
+	_, err := l.call(ctx, "Ready", m)
+	return err
 }
 
-// call makes one call whose answer says nothing but that it was done.
-func (l *link) call(ctx context.Context, method string, m writer) error {
+// call makes one call and gives the message that answers it.
+func (l *link) call(ctx context.Context, method string, m writer) ([]byte, error) {
 	var left time.Duration
 	if end, ok := ctx.Deadline(); ok {
 		left = max(time.Until(end), time.Millisecond)
 	}
 	s, err := l.daemon.Post(ctx, "skepd", service+method, fields("application/proto", left), m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.Close()
 	status, err := s.Status()
 	switch {
 	case err != nil:
-		return fmt.Errorf("call %s of the daemon: %w", method, err)
+		return nil, fmt.Errorf("call %s of the daemon: %w", method, err)
 	case status != "200":
-		return fmt.Errorf("call %s of the daemon: %w", method, refusal(status, s))
+		return nil, fmt.Errorf("call %s of the daemon: %w", method, refusal(status, s))
 	}
-	if _, err := io.Copy(io.Discard, s); err != nil {
-		return fmt.Errorf("call %s of the daemon: %w", method, err)
+	answer, err := io.ReadAll(io.LimitReader(s, maxMessage))
+	if err != nil {
+		return nil, fmt.Errorf("call %s of the daemon: %w", method, err)
 	}
-	return nil
+	return answer, nil
 }
 
 // fields are those of a request by the Connect protocol.

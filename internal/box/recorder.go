@@ -11,58 +11,70 @@ import (
 	"skep.dev/skep/internal/flow"
 )
 
-// senders is how many requests to the daemon are under way at once: while one
-// batch becomes durable, the next is gathered.
-const senders = 4
+const (
+	// requests is how many requests to the daemon are under way at once: while one
+	// batch becomes durable, the next is gathered.
+	requests = 2
 
-// outcomeWait is how long the record of a flow's end may wait for a record that
-// gates something: it travels and is made durable with that one. Alone it would
-// keep the next flow's intent waiting for a sync of its own.
-const outcomeWait = 5 * time.Millisecond
+	// outcomeWait is how long the record of a flow's end may wait for a record that
+	// gates something: it travels and is made durable with that one. Alone it would
+	// keep the next flow's intent waiting for a sync of its own.
+	outcomeWait = 5 * time.Millisecond
 
-var errTooManyRecords = errors.New("too many records wait for the daemon")
+	// tryAgain is how long an outcome waits that could not be written.
+	tryAgain = 100 * time.Millisecond
+)
 
-// appender makes records durable, each in its wire form.
+var (
+	errTooManyRecords = errors.New("too many records wait for the daemon")
+	errOver           = errors.New("the boundary has ended")
+)
+
+// appender makes records durable, each in its wire form, and then tells which of
+// them were refused, or why nothing of them may be relied on. After an error of its
+// own it tells nothing.
 type appender interface {
-	Record(ctx context.Context, records [][]byte) error
+	Record(records [][]byte, tell func(map[int]flow.Reason, error)) error
 }
 
-// recorder appends through the daemon, many records in one request (B192).
+// recorder appends through the daemon, many records in one request (B192). It has no
+// goroutine: whoever brings a record or an answer sends what waits.
 type recorder struct {
-	daemon  appender
-	waiting chan pending
-	ended   chan pending  // outcomes, taken along with what waits
-	due     chan struct{} // there is an outcome
-	once    sync.Once
+	daemon appender
+
+	mu       sync.Mutex
+	begun    bool      // records may be sent
+	over     bool      // outcomes are not tried any more
+	waiting  []pending // what gates something
+	ended    []pending // outcomes, taken along with what waits
+	flying   [requests][]pending
+	outcomes int  // all that are not answered
+	timed    bool // ended is sent in a while
 }
 
 type pending struct {
-	record []byte
-	done   chan error
+	record  []byte
+	outcome bool
+	done    chan error
 }
 
-func newRecorder(daemon appender) *recorder {
-	return &recorder{
-		daemon: daemon, waiting: make(chan pending, boundary.WaitingRecords),
-		ended: make(chan pending, boundary.WaitingRecords), due: make(chan struct{}, 1),
+// tell answers once; what comes later is not heard.
+func (p pending) tell(err error) {
+	select {
+	case p.done <- err:
+	default:
 	}
 }
+
+func newRecorder(daemon appender) *recorder { return &recorder{daemon: daemon} }
 
 // Record returns nil when the daemon has made the record durable. One that ctx
-// left behind may still become durable; the caller treats it as not written.
+// left behind may still become durable; the caller treats it as not written. An
+// outcome that cannot be written is tried again, in its place, until giveUp.
 func (r *recorder) Record(ctx context.Context, rec boundary.Record) error {
-	p := pending{message(rec), make(chan error, 1)}
-	queue := r.waiting
-	if rec.Kind == boundary.Outcome {
-		queue = r.ended
-	}
-	select {
-	case queue <- p:
-	default:
-		return errTooManyRecords
-	}
-	if rec.Kind == boundary.Outcome {
-		r.tell()
+	p := pending{message(rec), rec.Kind == boundary.Outcome, make(chan error, 1)}
+	if err := r.add(p); err != nil {
+		return err
 	}
 	select {
 	case err := <-p.done:
@@ -72,85 +84,142 @@ func (r *recorder) Record(ctx context.Context, rec boundary.Record) error {
 	}
 }
 
-func (r *recorder) tell() {
-	select {
-	case r.due <- struct{}{}:
-	default: // it is known already
+func (r *recorder) add(p pending) error {
+	r.mu.Lock()
+	switch {
+	case r.over:
+		r.mu.Unlock()
+		return errOver
+	case p.outcome && r.outcomes >= boundary.WaitingRecords, len(r.waiting) >= boundary.WaitingRecords:
+		r.mu.Unlock()
+		return errTooManyRecords
+	case p.outcome:
+		r.outcomes++
+		r.ended = append(r.ended, p)
+		r.later(outcomeWait)
+		r.mu.Unlock()
+	default:
+		r.waiting = append(r.waiting, p)
+		r.send(false)
 	}
+	return nil
 }
 
-// run sends batches until ctx ends.
-func (r *recorder) run(ctx context.Context) {
-	r.once.Do(func() { go r.late(ctx) })
-	for {
-		select {
-		case p := <-r.waiting:
-			r.deliver(ctx, []pending{p})
-		case <-ctx.Done():
-			return
-		}
-	}
+// begin sends what waits, and from now on what comes.
+func (r *recorder) begin() {
+	r.mu.Lock()
+	r.begun = true
+	r.send(len(r.ended) > 0)
 }
 
-// late sends the outcomes that nothing has taken along in time, until ctx ends.
-func (r *recorder) late(ctx context.Context) {
-	for {
-		select {
-		case <-r.due:
-		case <-ctx.Done():
-			return
-		}
-		wait := time.NewTimer(outcomeWait)
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			return
-		}
-		r.deliver(ctx, nil)
-		if len(r.ended) > 0 { // more than one batch
-			r.tell()
-		}
-	}
-}
-
-// deliver sends a batch with all that waits beside it.
-func (r *recorder) deliver(ctx context.Context, batch []pending) {
-gather:
-	for len(batch) < boundary.RecordBatch {
-		select {
-		case p := <-r.waiting:
-			batch = append(batch, p)
-			continue
-		default:
-		}
-		select {
-		case p := <-r.ended:
-			batch = append(batch, p)
-		default:
-			break gather
-		}
-	}
-	if len(batch) == 0 {
+// later sees to it that outcomes are sent in a while. mu is held.
+func (r *recorder) later(wait time.Duration) {
+	if r.timed || !r.begun || r.over {
 		return
 	}
-	err := r.send(ctx, batch)
-	for _, p := range batch {
-		p.done <- err
-	}
+	r.timed = true
+	time.AfterFunc(wait, func() {
+		r.mu.Lock()
+		r.timed = false
+		r.send(true)
+	})
 }
 
-func (r *recorder) send(ctx context.Context, batch []pending) error {
+// send sends a batch, if a request is free and something gates; or if it is late, and
+// outcomes have waited long enough. It is called with mu held, and releases it.
+func (r *recorder) send(late bool) {
+	at := r.free()
+	if !r.begun || at < 0 || len(r.waiting) == 0 && !(late && len(r.ended) > 0) {
+		r.mu.Unlock()
+		return // with every request under way, the next answer sends more
+	}
+	batch := r.batch()
+	r.flying[at] = batch
+	if len(r.ended) > 0 {
+		r.later(outcomeWait)
+	}
+	r.mu.Unlock()
 	records := make([][]byte, len(batch))
 	for i, p := range batch {
 		records[i] = p.record
 	}
-	ctx, cancel := context.WithTimeout(ctx, boundary.RecordWait)
-	defer cancel()
-	if err := r.daemon.Record(ctx, records); err != nil {
-		return fmt.Errorf("append %d records: %w", len(batch), err)
+	if err := r.daemon.Record(records, func(refused map[int]flow.Reason, err error) { r.answered(at, refused, err) }); err != nil {
+		r.answered(at, nil, err)
 	}
-	return nil
+}
+
+// free is a request that is not under way, -1 if all are. mu is held.
+func (r *recorder) free() int {
+	for i, batch := range r.flying {
+		if batch == nil {
+			return i
+		}
+	}
+	return -1
+}
+
+// batch takes what waits, as much as one request may hold. mu is held.
+func (r *recorder) batch() []pending {
+	n := min(len(r.waiting), boundary.RecordBatch)
+	m := min(len(r.ended), boundary.RecordBatch-n)
+	batch := append(append(make([]pending, 0, n+m), r.waiting[:n]...), r.ended[:m]...)
+	r.waiting, r.ended = rest(r.waiting, n), rest(r.ended, m)
+	return batch
+}
+
+// rest drops the first n, and what they held.
+func rest(queue []pending, n int) []pending {
+	left := copy(queue, queue[n:])
+	clear(queue[left:])
+	return queue[:left]
+}
+
+// answered tells those of a batch, and sends what has gathered meanwhile.
+func (r *recorder) answered(at int, refused map[int]flow.Reason, err error) {
+	r.mu.Lock()
+	batch := r.flying[at]
+	r.flying[at] = nil
+	if err != nil {
+		err = fmt.Errorf("append %d records: %w", len(batch), err)
+	}
+	var again []pending
+	for i, p := range batch {
+		why, full := refused[i]
+		switch {
+		case p.outcome && err != nil && !r.over:
+			again = append(again, p)
+			continue
+		case err != nil:
+			p.tell(err)
+		case full:
+			p.tell(&boundary.NoRoom{Reason: why})
+		default:
+			p.tell(nil)
+		}
+		if p.outcome {
+			r.outcomes--
+		}
+	}
+	if len(again) > 0 {
+		r.ended = append(again, r.ended...)
+		r.later(tryAgain)
+	} else if len(r.ended) > 0 {
+		r.later(outcomeWait)
+	}
+	r.send(false)
+}
+
+// giveUp ends the waiting of outcomes that are not written yet.
+func (r *recorder) giveUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	for _, queue := range append([][]pending{r.waiting, r.ended}, r.flying[:]...) {
+		for _, p := range queue {
+			p.tell(errOver)
+		}
+	}
+	r.waiting, r.ended = nil, nil
 }
 
 // message is the wire form of a record (B191), a FlowRecord. Every string in it is

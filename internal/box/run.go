@@ -40,6 +40,9 @@ type Config struct {
 // endWithin bounds the end of a cell, so that the daemon need not kill the box (B150).
 const endWithin = 8 * time.Second
 
+// doorBy bounds one change of the kernel's door.
+const doorBy = time.Second
+
 // probeBy bounds the first request; the warden answers it once the cell's tree stands.
 const probeBy = 10 * time.Second
 
@@ -60,7 +63,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer func() { _ = daemon.Close() }()
-	link := &link{daemon: daemon}
+	link := newLink(daemon)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	assignment, err := link.watch(ctx)
@@ -111,9 +114,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 		Identity: boundary.Identity{Cell: a.cell, Agent: a.agent, Generation: a.generation},
 		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
 	}
-	if n := int(a.openFlows); n > 0 {
-		b.gate.Flows = min(n, boundary.OpenFlows)
-	}
+	b.limit(ctx, a.limits)
 	if err := b.install(a.names); err != nil {
 		s.close()
 		return nil, err
@@ -132,14 +133,32 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
 	b.early = &early{log: s.log, kernel: b.kernel, gate: b.gate, table: table}
 	go func() { b.failed <- b.kernel.run() }()
-	for range senders {
-		go b.recorder.run(ctx)
-	}
+	b.recorder.begin()
 	if err := admit.literals(ctx); err != nil {
 		s.close()
 		return nil, err
 	}
 	return b, nil
+}
+
+// limit applies the assignment's limits, which only lower ours (B150), and shuts the
+// kernel's door while they let nothing in.
+func (b *box) limit(ctx context.Context, l limits) {
+	if n := int(l.openFlows); n > 0 {
+		b.gate.Flows = min(n, boundary.OpenFlows)
+	}
+	if l.newFlows > 0 {
+		b.gate.Rate = route.NewBucket(int(l.newFlows), time.Now)
+	}
+	b.gate.Idle = time.Duration(l.idleSeconds) * time.Second
+	if l.leased {
+		b.gate.Bytes = boundary.NewBytes(ctx, b.link)
+	}
+	b.gate.Door = boundary.NewDoor(func(shut bool) error {
+		ctx, cancel := context.WithTimeout(ctx, doorBy)
+		defer cancel()
+		return b.kernel.shut(ctx, shut)
+	}, b.gate.Full)
 }
 
 // install makes the policy of the assignment the gate's, with the host's own
@@ -221,14 +240,15 @@ func (b *box) serve(ctx context.Context) error {
 	endFlows()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	err = errors.Join(err, b.early.finish(last, logRead))
+	defer context.AfterFunc(last, b.recorder.giveUp)()
+	rest := b.early.finish(last, logRead)
 	ended.Wait()
 	// Flows that ended just now may have left refusals, too.
-	err = errors.Join(err, b.gate.Refusals.Flush(last, true))
-	if err == nil {
-		err = b.link.done(last)
+	rest = errors.Join(rest, b.gate.Refusals.Flush(last, true))
+	if rest == nil && (err == nil || errors.Is(err, ErrWardenGone)) {
+		rest = b.link.done(last, b.gate.Bytes.Spent())
 	}
-	return err
+	return errors.Join(err, rest)
 }
 
 // update takes new resolvers, hosts and own addresses. A policy that was valid

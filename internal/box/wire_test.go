@@ -43,7 +43,7 @@ func TestAssignmentIsRead(t *testing.T) {
 	named.Name = "a.test"
 	span := &skepv1.BoxRange{Cidr: "10.0.0.0/8", Ports: []*skepv1.BoxPorts{{First: 1, Last: 65535}}}
 	m := &skepv1.Assignment{
-		Cell: "cell", Agent: "agent.example", Generation: 1 << 63, Limits: &skepv1.BoxLimits{OpenFlows: 7, NewFlowsPerSecond: 8, IdleTcpSeconds: 9},
+		Cell: "cell", Agent: "agent.example", Generation: 1 << 63, Limits: &skepv1.BoxLimits{OpenFlows: 7, NewFlowsPerSecond: 8, IdleTcpSeconds: 9, Leased: true},
 		Policy: &skepv1.BoxPolicy{Version: "v", Rules: []*skepv1.BoxRule{named, suffix}, ResolvedAddresses: []*skepv1.BoxRange{span}, Model: true, Ceiling: &skepv1.BoxCeiling{
 			Limits: true, Allow: []*skepv1.BoxRule{literal}, ResolvedAddresses: []*skepv1.BoxRange{span}, Deny: []*skepv1.BoxRule{cidr}, Open: []*skepv1.BoxRange{span}, NoFloor: true, MixedRefuse: true,
 		}},
@@ -64,7 +64,7 @@ func TestAssignmentIsRead(t *testing.T) {
 	r[0].Name, r[1].Suffix, r[1].Depth, r[2].IP, r[3].CIDR = "a.test", "x.test", 3, addr("9.9.9.9"), netip.MustParsePrefix("9.9.0.0/16")
 	spans := []policy.Range{{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: all}}
 	want := &assignment{
-		cell: "cell", agent: "agent.example", generation: 1 << 63, openFlows: 7,
+		cell: "cell", agent: "agent.example", generation: 1 << 63, limits: limits{openFlows: 7, newFlows: 8, idleSeconds: 9, leased: true},
 		policy: &policy.Policy{Version: "v", Rules: r[:2], Resolved: spans, Model: true, Ceiling: policy.Ceiling{
 			Limits: true, Allow: r[2:3], Resolved: spans, Deny: r[3:], Open: spans, NoFloor: true, Mixed: true,
 		}},
