@@ -17,6 +17,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,6 +98,9 @@ func (a *App) root() *cobra.Command {
 	root.SetHelpCommandGroupID("host")
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if c.Example != "" {
+			c.Example = "  " + strings.ReplaceAll(c.Example, "\n", "\n  ")
+		}
 		help(c, args)
 		manual.Print(c.OutOrStdout(), c)
 	})

@@ -158,7 +158,7 @@ func TestEveryCommandHasAManual(t *testing.T) {
 		if a.Run(t.Context(), append(words, "--help")) != statusDone {
 			t.Errorf("%v --help: %s", words, errs)
 		}
-		for _, want := range []string{"Examples:\n", "\nExit status:\n"} {
+		for _, want := range []string{"Examples:\n  skep ", "\nExit status:\n"} {
 			if !strings.Contains(out(), want) {
 				t.Errorf("skep %s --help has no %q", strings.Join(words, " "), want)
 			}
