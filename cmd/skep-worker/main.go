@@ -61,6 +61,7 @@ func serveRequests(conn *os.File, args []string) error {
 	c := serve.Config{Conn: conn}
 	flags.StringVar(&c.Warden, "warden", "", "path of skep-warden")
 	flags.StringVar(&c.Box, "box", "", "path of skep-box")
+	flags.IntVar(&c.Ready, "ready", 1, "how many half-built cells to keep, once one was asked for")
 	user := flags.String("user", "", "NAME:UID:GID that a capable worker works for")
 	flags.Func("cgroup", "FD:v1|v2:CONTROLLER,... of a parent group, as often as there are hierarchies", func(text string) error {
 		h, err := serve.ParseHierarchy(text)

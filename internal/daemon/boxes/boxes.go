@@ -1,4 +1,4 @@
-// Package boxes starts boundary processes and keeps one ready.
+// Package boxes starts boundary processes, and keeps one ready beside a half-built cell.
 //
 // Its law: a spare box has no cell, no right and no secret yet (B163).
 package boxes
@@ -99,7 +99,7 @@ type Pool struct {
 	closed bool
 }
 
-// Fill makes the spare box in the background.
+// Fill makes the spare box in the background, and has a cell begun (L22).
 func (s *Pool) Fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,6 +111,9 @@ func (s *Pool) Fill() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		b, err := s.start(ctx)
+		if p, ok := s.Driver.(cell.Preparer); ok {
+			p.Prepare()
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.making = false

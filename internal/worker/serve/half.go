@@ -2,6 +2,7 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"skep.dev/skep/internal/sys"
@@ -12,7 +13,10 @@ import (
 // layer. To close the sockets ends both.
 type half struct {
 	warden, init *os.File
-	kept         bool // it was there before it was asked for
+	// mounts are the host's, as they were when it began; nil if it has left them:
+	// with our capabilities everything of the host's comes as a mount.
+	mounts *os.File
+	kept   bool // it was there before it was asked for
 
 	answered bool // the parent has said how the clone went
 	pid      int
@@ -20,28 +24,28 @@ type half struct {
 	err      error
 }
 
-// prepare asks for a half-built cell, where there is none, and does not wait. If it
-// cannot be, the next build says why.
+// prepare begins as many cells as are to be kept. If it cannot, the next build says why.
 func (w *Worker) prepare() {
-	if w.half != nil {
-		return
-	}
-	if h, err := w.begin(); err == nil {
+	for len(w.halves) < w.config.Ready {
+		h, err := w.begin()
+		if err != nil {
+			return
+		}
 		h.kept = true
-		w.half = h
+		w.halves = append(w.halves, h)
 	}
 }
 
-// take gives the half-built cell that is kept, or begins one. One in which something
+// take gives a half-built cell that is kept, or begins one. One in which something
 // has failed, and one that may see other mounts than the host has now, is thrown away.
 func (w *Worker) take() (*half, error) {
-	h := w.half
-	w.half = nil
-	if h != nil {
+	for len(w.halves) > 0 {
+		h := w.halves[0]
+		w.halves = w.halves[1:]
 		failed, err := sys.Pending(h.warden, h.init)
 		stale := false
-		if err == nil && !w.ids.capable { // with capabilities it has left the host's tree already
-			stale, err = sys.MountsChanged(w.mounts)
+		if err == nil && h.mounts != nil {
+			stale, err = sys.MountsChanged(h.mounts)
 		}
 		if err == nil && !stale && !failed {
 			return h, nil
@@ -52,16 +56,26 @@ func (w *Worker) take() (*half, error) {
 }
 
 func (w *Worker) begin() (_ *half, err error) {
-	if _, err := sys.MountsChanged(w.mounts); err != nil { // from here on
-		return nil, err
+	for _, earlier := range w.halves { // the parent answers in turn
+		w.settle(earlier)
 	}
 	h := &half{}
+	defer func() {
+		if err != nil {
+			h.close()
+		}
+	}()
+	if !w.ids.capable {
+		if h.mounts, err = os.Open("/proc/self/mountinfo"); err != nil {
+			return nil, fmt.Errorf("watch the host's mounts: %w", err)
+		}
+	}
 	var theirs [2]*os.File
 	if h.warden, theirs[0], err = sys.SeqpacketPair(); err != nil {
 		return nil, err
 	}
 	if h.init, theirs[1], err = sys.SeqpacketPair(); err != nil {
-		sys.CloseAll([]*os.File{h.warden, theirs[0]})
+		_ = theirs[0].Close()
 		return nil, err
 	}
 	files := append(theirs[:], w.base.spec)
@@ -85,11 +99,7 @@ func (w *Worker) begin() (_ *half, err error) {
 		err = w.parent.ask(r, files)
 	}
 	sys.CloseAll(owned)
-	if err != nil {
-		sys.CloseAll([]*os.File{h.warden, h.init})
-		return nil, err
-	}
-	return h, nil
+	return h, err
 }
 
 // part is what a warden or a PID 1 is told of a cell.
@@ -129,9 +139,14 @@ func (w *Worker) settle(h *half) {
 // drop closes what is ours of a half-built cell. One that is not complete ends.
 func (w *Worker) drop(h *half) {
 	w.settle(h)
-	sys.CloseAll([]*os.File{h.warden, h.init})
-	if h.pidfd != nil {
-		_ = h.pidfd.Close()
+	h.close()
+}
+
+func (h *half) close() {
+	for _, f := range []*os.File{h.warden, h.init, h.mounts, h.pidfd} {
+		if f != nil {
+			_ = f.Close()
+		}
 	}
 }
 

@@ -3,8 +3,8 @@
 //
 // Its laws:
 //   - It holds nothing between two requests but the connection, the resident
-//     warden parent, the directories of its cgroups, the id maps of owners, and at
-//     most one half-built cell, which ends with it (L22).
+//     warden parent, the directories of its cgroups, the id maps of owners, and as
+//     many half-built cells as it is to keep, which end with it (L22).
 //   - It re-checks every argument and holds no policy (L6).
 //   - It opens no path that a request names; the only paths are its own
 //     programs, /etc/subuid and /etc/subgid, and /proc/self.
@@ -28,6 +28,8 @@ type Config struct {
 	Warden, Box, Self string
 	// Cgroups are the parents under which cells get children.
 	Cgroups []Hierarchy
+	// Ready is how many half-built cells are kept (L22); 0 keeps none.
+	Ready int
 	// User is whom a capable worker works for: the daemon's account.
 	User Account
 	Log  *slog.Logger
@@ -39,8 +41,7 @@ type Worker struct {
 	ids     ids
 	parent  *parent
 	base    *base
-	half    *half
-	mounts  *os.File // of the host
+	halves  []*half
 	cgroups cgroups
 	maps    idmaps
 }
@@ -55,23 +56,19 @@ func New(c Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("watch the host's mounts: %w", err)
-	}
 	p, err := startParent(c.Warden)
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{config: c, ids: ids, parent: p, base: base, mounts: mounts, cgroups: cgroups{parents: c.Cgroups}, maps: idmaps{agent: ids}}, nil
+	return &Worker{config: c, ids: ids, parent: p, base: base, cgroups: cgroups{parents: c.Cgroups}, maps: idmaps{agent: ids}}, nil
 }
 
 // Run answers requests until skepd closes the connection.
 func (w *Worker) Run() error {
 	defer w.parent.close()
 	defer func() {
-		if w.half != nil {
-			w.drop(w.half)
+		for _, h := range w.halves {
+			w.drop(h)
 		}
 	}()
 	defer w.maps.close()
