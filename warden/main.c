@@ -33,7 +33,7 @@ static _Noreturn void become_warden(int go)
 {
     char byte;
     failure_sink = (struct failure_sink){-1, false, cell.slot};
-    prctl(PR_SET_NAME, "skep-warden");
+    prctl(PR_SET_NAME, "skep-half");
     if (read(go, &byte, 1) != 1)
         _exit(125);
     close(go);

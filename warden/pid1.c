@@ -196,11 +196,12 @@ static void enter_cgroups(struct cell *c)
 void pid1_run(struct cell *c)
 {
     failure_sink = (struct failure_sink){c->sync[1], true, c->slot1};
-    prctl(PR_SET_NAME, "skep-pid1");
+    prctl(PR_SET_NAME, "skep-half-pid1");
     must(prctl(PR_SET_PDEATHSIG, SIGKILL), "tie PID 1 to its warden", "");
     c->spec = spec_map(c->spec_fd, c->req.spec_len);
     mounts_begin(c);
     join(c);
+    prctl(PR_SET_NAME, "skep-pid1");
     const struct spec *s = c->spec;
     mounts_complete(c);
     int kept[2] = {-1, s->terminal ? terminal(c) : -1};

@@ -331,6 +331,7 @@ static void join(struct cell *c)
     static int fds[MAX_FDS];
     unsigned n;
     struct request r = meet(c, c->slot, fds, &n);
+    prctl(PR_SET_NAME, "skep-warden");
     drop(&c->slot);
     if ((r.flags & ~(uint32_t)HAS_STDIO) || n != 5 + r.flags)
         fail_as(EBADMSG, "read the build request:", "the warden's part");

@@ -141,6 +141,7 @@ func declared(a *application, r cells.Record) *kind.CellDeclared {
 func (d *Daemon) build(l *life, a *application) (err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, buildTime)
 	defer cancel()
+	d.boxes.Prepare() // beside what is opened and made here
 	policy, err := d.policy(a.profile)
 	if err != nil {
 		return err

@@ -16,7 +16,11 @@ import (
 // afterwards, and no more, but records (F14).
 func TestManyCellsLeaveNothing(t *testing.T) {
 	r := set(t)
-	r.short(30) // the first ones fill caches and pools
+	r.short(30)                                 // the first ones fill caches and pools
+	r.await("what is kept ready", func() bool { // once more than one of them is gone, too
+		all := r.processes()
+		return len(all.of(spareBox)) == 1 && len(all.of(halfPID1)) == 1 && len(all.of(liveBox)) == 0
+	})
 	before := r.weigh()
 	r.short(100)
 	var after weight

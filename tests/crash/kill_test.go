@@ -47,8 +47,8 @@ func (k round) String() string {
 // victims says which program can be killed when.
 func victims() map[during][]kind {
 	return map[during][]kind{
-		first:    {command, daemon, worker, resident, spareBox},
-		starting: {command, daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, model, everything},
+		first:    {command, daemon, worker, resident, spareBox, half, halfPID1},
+		starting: {command, daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, half, halfPID1, model, everything},
 		running:  {daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, model, everything},
 		attended: {command, daemon, warden, pid1},
 		stopping: {command, daemon, worker, warden, pid1, liveBox, everything},
@@ -381,6 +381,8 @@ func (k round) judge(t *testing.T, c cell) {
 		resident:   {"the warden's parent has gone"},
 		warden:     {"its warden was killed", "its warden died"},
 		pid1:       {"PID 1"},
+		half:       {"its warden was killed", "its warden died"}, // a start had it just then
+		halfPID1:   {"PID 1"},
 		agent:      {"exit"},
 		liveBox:    {"boundary-died", "box"},
 		spareBox:   {"box"},

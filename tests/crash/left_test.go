@@ -13,7 +13,7 @@ import (
 func (r *rig) left() {
 	r.t.Helper()
 	var all table
-	once := map[kind]bool{daemon: true, worker: true, resident: true, spareBox: true, model: true}
+	once := map[kind]bool{daemon: true, worker: true, resident: true, spareBox: true, half: true, halfPID1: true, model: true}
 	if !r.await("the processes of ended cells to go", func() bool {
 		all = r.processes()
 		count := map[kind]int{}

@@ -25,6 +25,8 @@ const (
 	warden   kind = "warden"
 	pid1     kind = "PID 1"
 	agent    kind = "agent"
+	half     kind = "warden of a half-built cell"
+	halfPID1 kind = "PID 1 of a half-built cell"
 	spareBox kind = "spare box"
 	liveBox  kind = "box"
 	model    kind = "skep-model"
@@ -44,8 +46,10 @@ type process struct {
 // table is all processes at a moment.
 type table map[int]*process
 
-// processes are those whose command line names dir, and all below them.
-func processes(t *testing.T, dir string) table {
+// processes are those whose command line names dir, those that were met before, and all
+// below them. met is by process number, and holds when each began: a warden whose
+// parent is gone names no path.
+func processes(t *testing.T, dir string, met map[int]uint64) table {
 	t.Helper()
 	all := table{}
 	entries, err := os.ReadDir("/proc")
@@ -67,8 +71,9 @@ func processes(t *testing.T, dir string) table {
 		for pid, p := range all {
 			below := ours[p.parent] != nil
 			named := slices.ContainsFunc(p.args, func(a string) bool { return strings.Contains(a, dir) })
-			if ours[pid] == nil && (below || named) {
+			if ours[pid] == nil && (below || named || met[pid] == p.start) {
 				ours[pid], changed = p, true
+				met[pid] = p.start
 			}
 		}
 	}
@@ -132,6 +137,13 @@ func (t table) classify() {
 			boxes++
 		case "skep-warden":
 			switch {
+			case p.name == "skep-half":
+				p.kind = half
+				if is(t[p.parent], half) {
+					p.kind = halfPID1 // before it has its name
+				}
+			case p.name == "skep-half-pid1":
+				p.kind = halfPID1
 			case p.name == "skep-pid1":
 				p.kind = pid1
 				if is(t[p.parent], pid1) {
@@ -162,7 +174,7 @@ func (t table) classify() {
 func (t table) of(k kind) []*process {
 	var found []*process
 	if k == everything {
-		for _, k := range []kind{daemon, worker, resident, liveBox, spareBox, model, warden, pid1} {
+		for _, k := range []kind{daemon, worker, resident, liveBox, spareBox, model, half, halfPID1, warden, pid1} {
 			found = append(found, t.of(k)...)
 		}
 		return found

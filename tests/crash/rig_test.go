@@ -29,6 +29,7 @@ type rig struct {
 	temp     string // the TMPDIR of her commands
 	records  map[string]string
 	cells    map[string]cell // all that there ever were
+	met      map[int]uint64  // processes that were ours, and when each began
 	told     map[string]bool // faults that stay, so that each is reported once
 }
 
@@ -57,7 +58,7 @@ func (c cell) hasLayer() bool { return c.State == "stopped" }
 
 func set(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, programs: journey.Directory(t), records: map[string]string{}, cells: map[string]cell{}, told: map[string]bool{}}
+	r := &rig{t: t, programs: journey.Directory(t), records: map[string]string{}, cells: map[string]cell{}, met: map[int]uint64{}, told: map[string]bool{}}
 	for _, name := range []string{"skep", "skepd", "skep-worker", "skep-warden", "skep-box", "skep-model"} {
 		content, err := os.ReadFile(testlab.Built(t, name))
 		if err != nil {
@@ -90,7 +91,7 @@ func (r *rig) run(parts ...string) string {
 	return filepath.Join(append([]string{r.Dir, "run"}, parts...)...)
 }
 
-func (r *rig) processes() table { return processes(r.t, r.programs) }
+func (r *rig) processes() table { return processes(r.t, r.programs, r.met) }
 
 // started is a command of hers that has not ended.
 type started struct {

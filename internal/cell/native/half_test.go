@@ -45,7 +45,7 @@ func waits(pid int) bool {
 	if call := text(pid, "syscall"); call != "" {
 		return strings.HasPrefix(call, "47 ")
 	}
-	return strings.Contains(text(pid, "stat"), ") S ")
+	return strings.Contains(text(pid, "stat"), "(skep-half") && strings.Contains(text(pid, "stat"), ") S ")
 }
 
 // allChildren are those of every thread: a Go program forks on any.

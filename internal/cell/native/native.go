@@ -32,6 +32,7 @@ type Driver struct {
 	mu      sync.Mutex
 	next    uint64
 	waiting map[uint64]chan answer
+	begun   bool // the worker was asked for a half-built cell, which no Start has had
 	failed  error
 	gone    chan struct{} // closed when the worker is
 	mounts  sys.MountTable
@@ -133,6 +134,7 @@ func (d *Driver) call(ctx context.Context, r proto.Request, files ...*os.File) (
 	d.next++
 	id := d.next
 	d.waiting[id] = ch
+	d.begun = d.begun && r.Build == nil
 	// Sending within the lock keeps one message whole and the order that of the ids.
 	err := proto.Send(d.conn, id, r, files...)
 	if err != nil {
@@ -180,7 +182,8 @@ func (d *Driver) Features(ctx context.Context) (cell.Features, error) {
 func (d *Driver) Prepare() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.failed == nil {
+	if d.failed == nil && !d.begun {
+		d.begun = true
 		d.next++
 		_ = proto.Send(d.conn, d.next, proto.Request{Prepare: &proto.Prepare{}})
 	}

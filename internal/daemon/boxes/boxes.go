@@ -103,7 +103,11 @@ type Pool struct {
 func (s *Pool) Fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.making || s.ready != nil {
+	if s.closed || s.making {
+		return
+	}
+	if s.ready != nil {
+		s.Prepare()
 		return
 	}
 	s.making = true
@@ -111,9 +115,7 @@ func (s *Pool) Fill() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		b, err := s.start(ctx)
-		if p, ok := s.Driver.(cell.Preparer); ok {
-			p.Prepare()
-		}
+		s.Prepare()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.making = false
@@ -126,6 +128,13 @@ func (s *Pool) Fill() {
 			s.ready = b
 		}
 	}()
+}
+
+// Prepare has a cell begun, where none is (L22).
+func (s *Pool) Prepare() {
+	if p, ok := s.Driver.(cell.Preparer); ok {
+		p.Prepare()
+	}
 }
 
 // Take gives the spare box, or makes one. The next spare is made by a Fill.

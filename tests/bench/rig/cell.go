@@ -60,9 +60,7 @@ func (r *Rig) Start(ctx context.Context, q Request) (_ *Cell, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	if r.Prepare {
-		r.Driver.Prepare()
-	}
+	r.Driver.Prepare() // as skepd does: beside what is opened and made here, if no cell is half built
 	spec, err := c.furnish(q)
 	if err != nil {
 		return nil, err

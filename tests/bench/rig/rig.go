@@ -22,8 +22,6 @@ type Rig struct {
 	Driver *native.Driver
 	Ledger *ledger.Ledger
 
-	Prepare bool
-
 	worker *exec.Cmd
 	owner  int // of the layers' files on the disk, -1: this user
 	group  int
