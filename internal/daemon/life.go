@@ -178,9 +178,14 @@ func (l *life) follow() {
 	l.finish(r.Result())
 }
 
-// outlived ends a cell whose box has gone. A box ends with its cell's warden, so
-// the cell may be ending by itself just now.
+// outlived ends a cell whose box has gone. A box that has written all that was left
+// ended with its cell's warden: the cell is ending by itself. Any other died, and what
+// its agent does about that is no end of its own.
 func (l *life) outlived(r cell.Running) {
+	if !l.box.Link.Finished() {
+		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+		return
+	}
 	late := make(chan struct{})
 	stop := l.d.Clock.AfterFunc(boxGrace, func() { close(late) })
 	defer stop()

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -77,6 +78,10 @@ func (a attempt) make() (string, error) {
 		return a.burst()
 	case "bulk":
 		return a.bulk()
+	case "bulks":
+		return a.bulks()
+	case "drip":
+		return "", a.drip()
 	case "reset":
 		return a.reset()
 	case "own servers":
@@ -199,6 +204,43 @@ func (a attempt) bulk() (string, error) {
 		return "", fmt.Errorf("%d of %d bytes came back, or others", n, a.N)
 	}
 	return "the same", nil
+}
+
+// bulks is bulk by as many connections at once as Say says; one that fails is enough.
+func (a attempt) bulks() (string, error) {
+	n, err := strconv.Atoi(a.Say)
+	if err != nil {
+		return "", err
+	}
+	ends := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := a.bulk()
+			ends <- err
+		}()
+	}
+	for range n {
+		err = errors.Join(err, <-ends)
+	}
+	return "", err
+}
+
+// drip sends a little now and then, and reads it back, for a minute.
+func (a attempt) drip() error {
+	c, err := a.dial("tcp")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	_ = c.SetDeadline(time.Now().Add(4 * patience))
+	for b := make([]byte, 10000); err == nil; <-tick.C {
+		if _, err = c.Write(b); err == nil {
+			_, err = io.ReadFull(c, b)
+		}
+	}
+	return err
 }
 
 // reset breaks a connection off once the other side has answered.

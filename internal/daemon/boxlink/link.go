@@ -129,6 +129,16 @@ func (l *Link) push(r *skepv1.WatchResponse) {
 	}
 }
 
+// Finished tells whether the box has written all that was left.
+func (l *Link) Finished() bool {
+	select {
+	case <-l.finished:
+		return true
+	default:
+		return false
+	}
+}
+
 // Spent is how many bytes of its leases the box has carried, if it told at its end.
 func (l *Link) Spent() (n int64, told bool) {
 	l.mu.Lock()
