@@ -130,3 +130,15 @@ func TryTun() error {
 	}
 	return nil
 }
+
+// Loopback sets lo up, for a route without a device of ours.
+func Loopback() error {
+	link, err := netlink.LinkByName("lo")
+	if err == nil && link.Attrs().Flags&net.FlagUp == 0 {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return &Fault{"lo could not be set up", err}
+	}
+	return nil
+}

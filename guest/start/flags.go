@@ -4,12 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"skep.dev/skep/guest/channel"
+	"skep.dev/skep/internal/tunnel"
 )
 
 // UsageError is a command line that cannot be understood.
@@ -30,6 +32,11 @@ type settings struct {
 	slice            int
 	ready, grace     time.Duration
 	user             *syscall.Credential
+	explicit         bool
+	caBundle         string
+	ingress          string // where to listen; empty: nothing is served
+	ingressPort      uint16
+	ingressForm      tunnel.Form
 
 	boundary channel.Boundary
 	command  []string
@@ -38,7 +45,8 @@ type settings struct {
 // parse reads flags, the boundary, and all after it for the agent (G3).
 func parse(args []string, command bool) (settings, error) {
 	s := settings{slice: -1}
-	var user string
+	var user, form, by string
+	var port uint
 	f := flag.NewFlagSet("skep-init", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.BoolVar(&s.createNamespaces, "create-namespaces", false, "")
@@ -49,6 +57,11 @@ func parse(args []string, command bool) (settings, error) {
 	f.DurationVar(&s.ready, "ready", 10*time.Second, "")
 	f.DurationVar(&s.grace, "grace", 5*time.Second, "")
 	f.StringVar(&user, "user", "", "")
+	f.StringVar(&by, "route", "tun", "")
+	f.StringVar(&s.caBundle, "ca-bundle", "", "")
+	f.StringVar(&s.ingress, "ingress-socket", "", "")
+	f.UintVar(&port, "ingress-port", 0, "")
+	f.StringVar(&form, "ingress-form", "both", "")
 	if err := f.Parse(args); err != nil {
 		return s, &UsageError{err}
 	}
@@ -69,6 +82,20 @@ func parse(args []string, command bool) (settings, error) {
 	if s.user, err = parseUser(user); err != nil {
 		return s, &UsageError{err}
 	}
+	if s.ingressForm, err = tunnel.ParseForm(form); err != nil {
+		return s, &UsageError{err}
+	}
+	switch {
+	case by != "tun" && by != "explicit":
+		return s, &UsageError{fmt.Errorf("--route %q: want tun or explicit", by)}
+	case (s.ingress == "") != (port == 0):
+		return s, &UsageError{fmt.Errorf("--ingress-socket and --ingress-port go together")}
+	case port > math.MaxUint16:
+		return s, &UsageError{fmt.Errorf("--ingress-port %d: want 1 to 65535", port)}
+	case by == "explicit" && s.udp:
+		return s, &UsageError{fmt.Errorf("--udp needs the tun route")}
+	}
+	s.explicit, s.ingressPort = by == "explicit", uint16(port)
 	s.command = rest[1:]
 	return s, nil
 }

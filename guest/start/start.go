@@ -15,9 +15,11 @@ import (
 
 	"skep.dev/skep/guest/agent"
 	"skep.dev/skep/guest/channel"
+	"skep.dev/skep/guest/explicit"
+	"skep.dev/skep/guest/ingress"
 	"skep.dev/skep/guest/netstack"
 	"skep.dev/skep/guest/setup"
-	"skep.dev/skep/internal/route"
+	dns "skep.dev/skep/internal/route"
 )
 
 // Main runs one command and says what to exit with.
@@ -87,16 +89,14 @@ func run(s settings, inside bool) (int, error) {
 	if err := answers(s.boundary, s.ready); err != nil {
 		return agent.SetupFailed, err
 	}
-	tun, ipv6, err := setup.OpenTun()
+	env := os.Environ()
+	closeRoute, variables, err := route(s)
 	if err != nil {
 		return agent.SetupFailed, err
 	}
-	names, err := table(s.slice, ipv6)
-	if err != nil {
-		return agent.SetupFailed, err
-	}
-	resolver := &route.Resolver{Table: names, Gate: everybody{}, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: ipv6}
-	stack, err := netstack.New(tun, s.boundary, resolver, s.udp)
+	defer closeRoute()
+	env = append(env, variables...)
+	trust, err := setup.Trust(s.caBundle)
 	if err != nil {
 		return agent.SetupFailed, err
 	}
@@ -107,24 +107,58 @@ func run(s settings, inside bool) (int, error) {
 	if err := setup.Drop(); err != nil {
 		return agent.SetupFailed, err
 	}
-	command := agent.Command{Args: s.command, Env: os.Environ(), User: s.user, Grace: s.grace}
-	status, err := agent.Run(command, func() error {
+	if s.ingress != "" {
+		l, err := ingress.Listen(s.ingress)
+		if err != nil {
+			return agent.SetupFailed, &setup.Fault{Sentence: "the ingress socket could not be opened", Err: err}
+		}
+		go (&ingress.Server{Port: s.ingressPort, Form: s.ingressForm}).Serve(l)
+	}
+	command := agent.Command{Args: s.command, Env: append(env, trust...), User: s.user, Grace: s.grace}
+	return agent.Run(command, func() error {
 		if s.user == nil {
 			return nil
 		}
 		return setup.KeepKill()
 	}, end)
-	stack.Close()
-	return status, err
+}
+
+// route makes the way to the boundary, and says what the agent has to be told of it.
+func route(s settings) (closeRoute func(), variables []string, err error) {
+	if s.explicit {
+		if err := setup.Loopback(); err != nil {
+			return nil, nil, err
+		}
+		l, err := explicit.Listen()
+		if err != nil {
+			return nil, nil, err
+		}
+		go explicit.Serve(l, s.boundary)
+		return func() { _ = l.Close() }, explicit.Variables(l), nil
+	}
+	tun, ipv6, err := setup.OpenTun()
+	if err != nil {
+		return nil, nil, err
+	}
+	names, err := table(s.slice, ipv6)
+	if err != nil {
+		return nil, nil, err
+	}
+	resolver := &dns.Resolver{Table: names, Gate: everybody{}, Rate: dns.NewBucket(dns.DNSQueries, time.Now), IPv6: ipv6}
+	stack, err := netstack.New(tun, s.boundary, resolver, s.udp)
+	if err != nil {
+		return nil, nil, err
+	}
+	return stack.Close, nil, nil
 }
 
 // table is where names get their addresses: a slice of the pools for a guest that comes
 // after a cold start of its lineage, all of them for one that does not (G81, G82).
-func table(slice int, ipv6 bool) (*route.Table, error) {
+func table(slice int, ipv6 bool) (*dns.Table, error) {
 	if slice < 0 {
-		return route.NewTable(route.DNSNames), nil
+		return dns.NewTable(dns.DNSNames), nil
 	}
-	t, err := route.NewSlice(route.DNSNames, slice)
+	t, err := dns.NewSlice(dns.DNSNames, slice)
 	if err == nil && !t.IPv4() && !ipv6 {
 		err = &setup.Fault{Sentence: fmt.Sprintf("pool slice %d has no IPv4 addresses and this kernel has no IPv6: use a slice below 64", slice)}
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -44,6 +45,15 @@ func try(how, at string) (string, error) {
 		return strconv.Itoa(len(found)), err
 	case "caps":
 		return status()
+	case "serve":
+		return serve(at)
+	case "env":
+		return os.Getenv(at), nil
+	case "proxied":
+		return proxied(at)
+	case "read":
+		text, err := os.ReadFile(at)
+		return strings.TrimSpace(string(text)), err
 	case "down":
 		return "", down(at)
 	}
@@ -81,6 +91,36 @@ func bulk(at string) (string, error) {
 	}()
 	n, err := io.Copy(io.Discard, c)
 	return strconv.FormatInt(n, 10), err
+}
+
+// serve answers one connection, with its own bytes.
+func serve(at string) (string, error) {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return "", err
+	}
+	fmt.Println("ready")
+	c, err := l.Accept()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	n, err := io.Copy(c, c)
+	return strconv.FormatInt(n, 10), err
+}
+
+// proxied asks the endpoint of the variables for a tunnel, with fields that lie.
+func proxied(at string) (string, error) {
+	c, err := net.Dial("tcp", strings.TrimPrefix(os.Getenv("HTTPS_PROXY"), "http://"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\nProxy-Authorization: Basic eDp5\r\nSandbox-Id: other\r\n\r\n", at, at)
+	r := bufio.NewReader(c)
+	status, err := r.ReadString('\n')
+	return strings.TrimSpace(status), err
 }
 
 type zeros struct{}

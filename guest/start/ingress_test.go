@@ -1,0 +1,111 @@
+package start
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skep.dev/skep/internal/tunnel"
+)
+
+// TestBI1BI2BI4Guest: the pinned port is reached in both forms, and no other.
+func TestBI1BI2BI4Guest(t *testing.T) {
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for form, want := range map[tunnel.Form]string{tunnel.OnlyHTTP: "HTTP/1.1 200 OK", tunnel.OnlyText: "OK"} {
+		b := serveBoundary(t, nil)
+		socket := filepath.Join(t.TempDir(), "in")
+		if _, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
+			t.Skipf("no tun device can be opened here: %v", err)
+		}
+		c := exec.Command(filepath.Join(dir, "skep-init"), "run", "--create-namespaces", "--ingress-socket", socket, "--ingress-port", "8080", b.path,
+			filepath.Join(dir, "probe"), "serve=127.0.0.1:8080")
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Stderr = os.Stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		if !lines.Scan() || lines.Text() != "ready" {
+			t.Fatalf("the agent says %q", lines.Text())
+		}
+		if answer, _ := ask(t, socket, 8081, form, ""); !strings.Contains(answer, "403") && !strings.HasPrefix(answer, "ERR ") {
+			t.Errorf("another port: %q", answer)
+		}
+		answer, echoed := ask(t, socket, 8080, form, "payload right behind")
+		if answer != want || echoed != "payload right behind" {
+			t.Errorf("%q, then %q", answer, echoed)
+		}
+		if !lines.Scan() || lines.Text() != "serve=127.0.0.1:8080: 20" {
+			t.Errorf("the agent says %q", lines.Text())
+		}
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+		if info, err := os.Stat(socket); err == nil && info.Mode().Perm() != 0o600 {
+			t.Errorf("the ingress socket has mode %o", info.Mode().Perm())
+		}
+	}
+}
+
+// ask delivers one request, its payload in the same packet, and returns the first line
+// of the answer and what comes after its head.
+func ask(t *testing.T, socket string, port uint16, form tunnel.Form, payload string) (string, string) {
+	t.Helper()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	var head strings.Builder
+	if err := tunnel.AskIngress(&head, port, form); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, head.String()+payload); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.(*net.UnixConn).CloseWrite()
+	all, _ := io.ReadAll(c)
+	first, rest, _ := strings.Cut(string(all), "\n")
+	if form == tunnel.OnlyHTTP {
+		_, rest, _ = strings.Cut(rest, "\r\n")
+	}
+	return strings.TrimSpace(first), rest
+}
+
+// TestBG27Guest: the explicit route relays what is asked and what is answered.
+func TestBG27Guest(t *testing.T) {
+	at := echo(t)
+	b := serveBoundary(t, map[string]string{"ok.test:7080": at})
+	got := probe(t, b, []string{"--route", "explicit"}, "proxied=ok.test:7080", "proxied=denied.test:7080", "tcp=93.184.216.34:7080")
+	expect(t, got, map[string]string{"proxied=ok.test:7080": "HTTP/1.1 200 OK", "proxied=denied.test:7080": "HTTP/1.1 403 not on allowlist", "tcp=93.184.216.34:7080": "network is unreachable"})
+}
+
+// TestCABundleGuest: B125 inside a guest.
+func TestCABundleGuest(t *testing.T) {
+	b := serveBoundary(t, nil)
+	bundle := filepath.Join(t.TempDir(), "bundle.pem")
+	if err := os.WriteFile(bundle, []byte("the bundle\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CURL_CA_BUNDLE", "/mine")
+	t.Setenv("SSL_CERT_FILE", "") // so that it comes back as it was
+	if err := os.Unsetenv("SSL_CERT_FILE"); err != nil {
+		t.Fatal(err)
+	}
+	got := probe(t, b, []string{"--ca-bundle", bundle}, "env=SSL_CERT_FILE", "env=CURL_CA_BUNDLE", "env=SKEP_INIT_INSIDE", "read=/etc/ssl/certs/ca-certificates.crt", "read=/etc/resolv.conf")
+	expect(t, got, map[string]string{"env=SSL_CERT_FILE": bundle, "env=CURL_CA_BUNDLE": "/mine", "env=SKEP_INIT_INSIDE": "", "read=/etc/resolv.conf": "nameserver 100.127.255.253"})
+	if _, err := os.Stat("/etc/ssl/certs/ca-certificates.crt"); err == nil && got["read=/etc/ssl/certs/ca-certificates.crt"] != "the bundle" {
+		t.Errorf("the trusted certificates are %.40q", got["read=/etc/ssl/certs/ca-certificates.crt"])
+	}
+}
