@@ -18,6 +18,7 @@ import (
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/route"
+	"skep.dev/skep/internal/sys"
 )
 
 // Internet is a destination that has to be told how the host resolves names.
@@ -49,8 +50,10 @@ const probeBy = 10 * time.Second
 // Run confines the process, waits for a cell and serves it until it ends. An
 // error says why the cell has no boundary any more.
 func Run(ctx context.Context, c Config) error {
-	debug.SetMemoryLimit(boundary.BoxMemory / 2)
 	if c.Confine != nil {
+		if err := limitMemory(); err != nil {
+			return err
+		}
 		if err := c.Confine(); err != nil {
 			return fmt.Errorf("confine the box: %w", err)
 		}
@@ -82,6 +85,15 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("make the boundary of cell %s: %w", assignment.cell, err)
 	}
 	return b.serve(ctx)
+}
+
+// limitMemory makes the kernel end a box that wants more memory than it may have
+// (B150). Long before, the collector works harder. What the kernel holds for its flows
+// is not in it: a busy box must not die of full sockets and pipes, which have limits
+// of their own.
+func limitMemory() error {
+	debug.SetMemoryLimit(boundary.BoxMemory / 2)
+	return sys.LimitData(boundary.BoxMemory)
 }
 
 // box is the boundary of one cell.
