@@ -21,7 +21,7 @@ import (
 // first part of it, on the lowest line that its imports allow.
 var floors = [][]string{
 	{"flow", "name", "sys", "store", "strict", "escape", "h2", "api"},
-	{"right", "tunnel", "ledger", "handover", "place", "worker/proto", "client"},
+	{"right", "tunnel", "ledger", "handover", "place", "confine", "worker/proto", "client"},
 	{"policy", "route", "budget", "approval", "secret", "credential", "profile", "snapshot", "config"},
 	{"boundary", "cell", "model", "mesh", "hub", "worker/serve"},
 	{"dest", "daemon", "supervisor", "box"},

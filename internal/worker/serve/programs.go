@@ -11,7 +11,8 @@ import (
 )
 
 // startBox starts a boundary process: no argument, no environment, its
-// descriptors and nothing else. Root's worker starts it as the daemon's user.
+// descriptors and nothing else. Root's worker starts it as the daemon's user. It is
+// in no user namespace of its own: whoever owns that could trace it (B15).
 func (w *Worker) startBox(files []*os.File) (proto.Reply, *os.File, error) {
 	cmd := exec.Command(w.config.Box)
 	cmd.ExtraFiles = files
