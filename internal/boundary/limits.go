@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,24 +30,53 @@ const (
 	BoxMemory      = limit.BoxMemory
 )
 
-// Limit is one row of the published table.
-type Limit struct{ Name, Number, Owner, AtLimit string }
+// Limit is one row of the published table. Of names the constants that it states, or
+// text of the warden; that each limit stands in a row, with its value, is kept by a test
+// of the tree's structure.
+type Limit struct{ Name, Number, Owner, AtLimit, Of string }
 
 // Limits is every queue, buffer, table and deadline of the native path (B150).
 func Limits() []Limit {
 	n := func(format string, a ...any) string { return fmt.Sprintf(format, a...) }
+	return slices.Concat([]Limit{
+		{"open flows", n("%d", OpenFlows), "cell", "ECONNREFUSED, `busy`", "limit.OpenFlows"},
+		{"open flows, all cells of one owner", n("%d", limit.OwnerFlows), "owner", "`busy`", "limit.OwnerFlows"},
+		{"new flows, all cells of one owner; at once; until the next try", n("%d/s; %d; %s", limit.OwnerNewFlows, limit.OwnerBurst, OwnerPause), "owner", "`rate-limited`; `rate-limited`; ECONNREFUSED", "limit.OwnerNewFlows; limit.OwnerBurst; boundary.OwnerPause"},
+		{"bytes, both ways together", "`budget.net`, else none", "cell", "flows end, `budget-exhausted`", ""},
+		{"lease of bytes: part of what is left, at least, at most", n("1/%d; %d MiB; %d MiB", limit.LeaseParts, limit.MinLease>>20, limit.MaxLease>>20), "cell", "the next lease", "limit.LeaseParts; limit.MinLease; limit.MaxLease"},
+		{"idle TCP", n("%s", IdleTCP), "flow", "closed, `idle-timeout`", "limit.IdleTCP"},
+		{"resolve; one question; the other family", n("%s; %s; %s", ResolveTime, "3s", "1s"), "flow", "`resolve-failed`; next resolver; left out", "boundary.ResolveTime; internet.tryTime; internet.laterTime"},
+		{"answer of a resolver", "65535 B", "flow", "next resolver", "internet.maxReply"},
+		{"dial per address; dial in all; between two dials", n("%s; %s; %s", DialTime, DialAllTime, DialStagger), "flow", "next address; `dial-failed`; next address tried beside the first", "boundary.DialTime; boundary.DialAllTime; boundary.DialStagger"},
+		{"TLS hello; inner HTTP head; time for either", n("%d KiB; %d KiB; %s", route.MaxHello>>10, route.MaxInnerHead>>10, FirstBytesTime), "flow", "closed; 431; closed", "route.MaxHello; route.MaxInnerHead; boundary.FirstBytesTime"},
+		{"an answer of ours: time, what is read beside it; the server's earlier answers", "1s; 64 KiB; 2s", "flow", "closed", "internet.lingerTime; internet.lingerBytes; internet.finishTime; model.lingerTime; model.lingerBytes"},
+		{"relay: a piece that is copied; a pipe; a turn; spare pipes", "16 KiB; 1 MiB; 4 MiB; 4", "flow; flow; flow; cell", "spliced; back-pressure; other flows first; made anew", "splicer.smallSize; splicer.pipeSize; splicer.share; splicer.sparePipe"},
+		{"rules", n("%d", policy.MaxRules), "cell", "load error", "policy.MaxRules"},
+	}, ofTheCell(n), ofTheBox(n))
+}
+
+// ofTheCell is what names and refused connects of a cell may take.
+func ofTheCell(n func(string, ...any) string) []Limit {
 	return []Limit{
-		{"open flows", n("%d", OpenFlows), "cell", "reset, `busy`"},
-		{"refusals itemised; coalescing", n("%d/s; %s", Itemised, Coalesce), "cell", "counted, not itemised"},
-		{"kernel's log behind its counter", n("%s", Lag), "cell", "counted, not itemised"},
-		{"resolve; dial per address; dial in all", n("%s; %s; %s", ResolveTime, DialTime, DialAllTime), "flow", "`resolve-failed`; next address; `dial-failed`"},
-		{"between two dials", n("%s", DialStagger), "flow", "next address tried beside the first"},
-		{"idle TCP", n("%s", IdleTCP), "flow", "closed, `idle-timeout`"},
-		{"TLS hello; inner HTTP head; time for either", n("%d KiB; %d KiB; %s", route.MaxHello>>10, route.MaxInnerHead>>10, FirstBytesTime), "flow", "closed; 431; closed"},
-		{"DNS names per family; queries; TCP clients; gate update", n("%d; %d/s; %d; %s", route.DNSNames, route.DNSQueries, route.DNSClients, route.AdmitTime), "cell", "oldest goes; SERVFAIL; refused; SERVFAIL"},
-		{"rules", n("%d", policy.MaxRules), "cell", "load error"},
-		{"record acknowledgement; waiting records; batch", n("%s; %d; %d", RecordWait, WaitingRecords, RecordBatch), "cell", "`record-unavailable`; `record-unavailable`; next batch"},
-		{"box memory", n("%d MiB", BoxMemory>>20), "box", "box dies, flows end"},
+		{"DNS names per family; queries; TCP clients; gate update", n("%d; %d/s; %d; %s", route.DNSNames, route.DNSQueries, route.DNSClients, route.AdmitTime), "cell", "oldest goes; SERVFAIL; refused; SERVFAIL", "route.DNSNames; route.DNSQueries; route.DNSClients; route.AdmitTime"},
+		{"DNS queries that wait; idle DNS over TCP", "128; 10s", "cell", "read later; closed", "route.dnsPending; route.dnsIdle"},
+		{"refusals itemised; coalescing", n("%d/s; %s", Itemised, Coalesce), "cell", "counted, not itemised", "boundary.Itemised; boundary.Coalesce"},
+		{"refusals that the kernel logs; at once; its buffer", "200/s; 50; 1 MiB", "cell", "counted, not itemised", "gen.loggedPerSecond; gen.loggedBurst; warden/net.c: big = 1 << 20"},
+		{"kernel's log behind its counter; at the end; counter asked; each", n("%s; %s; %s; %s", Lag, "200ms", "1s", "1s"), "cell", "counted, not itemised", "boundary.Lag; box.lastLog; box.counterBy; box.flushEvery"},
+		{"connects that wait to be accepted; without descriptors", "1024; 10ms", "cell", "the kernel's own SYN retransmission; tried again", "warden/net.c: listen(s, 1024); box.acceptAgain"},
+		{"the gate shut or opened; tried again", n("%s; %s", "1s", doorAgain), "cell", "tried again; refused by the box", "box.doorBy; boundary.doorAgain"},
+	}
+}
+
+// ofTheBox is what box and skepd hold for each other.
+func ofTheBox(n func(string, ...any) string) []Limit {
+	return []Limit{
+		{"record acknowledgement; waiting records; batch; batches under way", n("%s; %d; %d; %d", RecordWait, WaitingRecords, RecordBatch, 2), "cell", "`record-unavailable`; `record-unavailable`; next batch; next batch", "boundary.RecordWait; boundary.WaitingRecords; limit.RecordBatch; box.requests"},
+		{"outcomes: wait for another record; tried again; waiting", n("%s; %s; %d", "5ms", "100ms", WaitingRecords), "cell", "sent alone; until the box ends; flows keep their places", "box.outcomeWait; box.tryAgain"},
+		{"message of skepd; of its reason", "4 MiB; 512 B", "box", "box ends; cut", "box.maxMessage; box.maxReason"},
+		{"HTTP/2: head; frame; window; calls to skepd; one call; buffers", "64 KiB; 16 KiB; 65535 B; 16; 4 MiB; 4 KiB and 32 KiB", "box", "connection ends; split; back-pressure; refused; connection ends; back-pressure", "h2.maxHead; h2.maxFrame; h2.firstWindow; h2.maxCalls; h2.maxRequest; h2.readBuffer; h2.serverBuffer"},
+		{"first request of a box; its end", "10s; 8s", "box", "cell does not start; box killed", "box.probeBy; box.endWithin"},
+		{"box memory, without the kernel's buffers", n("%d MiB", BoxMemory>>20), "box", "box dies, cell ends with `boundary-died`", "limit.BoxMemory"},
 	}
 }
 

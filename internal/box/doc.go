@@ -11,4 +11,9 @@
 //   - The cell's agent may start only after Ready, which follows a request that
 //     was answered under the installed policy (B163).
 //   - It holds no ledger key and appends through the daemon alone (B192).
+//   - It carries only the bytes that the daemon has leased it, where its cell has a
+//     budget of them (R9a), and keeps an outcome until it is written (B190).
+//
+// Size: one program for one cell; what it reads from the daemon, asks of the warden and
+// tells about flows are short files that share unexported values, and nobody else needs.
 package box
