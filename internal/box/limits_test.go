@@ -157,3 +157,26 @@ func TestLeasedBytes(t *testing.T) {
 		t.Errorf("%d + %d bytes, spent %d of %d", r.BytesUp, r.BytesDown, l.daemon.spent, limit)
 	}
 }
+
+// B190: while nothing can be recorded a flow's end waits, and keeps the flow's place; it
+// is recorded once, with all its bytes, as soon as that is possible.
+func TestOutcomeOutlivesAFullDisk(t *testing.T) {
+	l, dst := limited(t, &skepv1.BoxLimits{OpenFlows: 1})
+	c := l.until(dst, nil)
+	says(t, c, "hello")
+	l.daemon.set(func(d *daemon) { d.broken = true })
+	_ = c.Close()
+	l.until(dst, syscall.ECONNREFUSED)
+	l.daemon.set(func(d *daemon) { d.broken = false })
+	says(t, l.until(dst, nil), "again")
+	l.finish()
+	n := 0
+	for _, r := range l.daemon.all() {
+		if r.Kind == skepv1.FlowRecord_KIND_OUTCOME && r.BytesUp == 5 && r.BytesDown == 5 {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("two flows of five bytes each way have %d outcomes: %v", n, l.daemon.all())
+	}
+}

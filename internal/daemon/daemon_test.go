@@ -230,6 +230,26 @@ func (l *lab) kinds(cell string) (out []string) {
 	return out
 }
 
+// A box that did not hear that a flow's end is written tells it again: it is recorded,
+// and its bytes are counted, once.
+func TestOutcomeIsRecordedOnce(t *testing.T) {
+	l := newLab(t)
+	one := func(kind skepv1.FlowRecord_Kind) *skepv1.FlowRecord {
+		return &skepv1.FlowRecord{Kind: kind, Flow: strings.Repeat("1", 32), Destination: "x.example:443", Transport: "tcp", Direction: "out", BytesUp: 9}
+	}
+	outcome := skepv1.FlowRecord_KIND_OUTCOME
+	l.driver.Flows = []*skepv1.FlowRecord{one(skepv1.FlowRecord_KIND_INTENT), one(outcome), one(outcome), one(outcome)}
+	l.start()
+	c, err := l.run(l.request("", "/bin/true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"cell.declared", "flow.intent", "flow.outcome", "cell.started", "cell.stopped"}
+	if got := l.kinds(c.Id); !slices.Equal(got, want) {
+		t.Errorf("recorded %v, want %v", got, want)
+	}
+}
+
 func TestCellRunsAndIsRecorded(t *testing.T) {
 	l := newLab(t)
 	l.driver.Flows = []*skepv1.FlowRecord{{
