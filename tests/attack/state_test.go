@@ -151,7 +151,8 @@ func techniquesInACellOfTheDaemon(t *testing.T, lab *testlab.Lab) {
 			}
 		})
 	}
-	if out, complaint, status := s.try("ledger", "verify"); status != 0 {
+	const unsealed = 11 // sound, and the seal of the last cell is still on its way
+	if out, complaint, status := s.try("ledger", "verify"); status != 0 && status != unsealed {
 		t.Errorf("the record does not verify: %d %s%s", status, out, complaint)
 	}
 }

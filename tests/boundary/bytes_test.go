@@ -28,7 +28,8 @@ func bounded(t *testing.T, lab *testlab.Lab) *host {
 	return open(t, lab, "net: [{name: echo.test, ports: [7080]}]\nbudget: {net: "+strconv.Itoa(netBudget>>20)+"MiB}\n")
 }
 
-// all is the whole record of the last cell; it must be sound.
+// all is the whole record of the last cell; it must be sound. The end of a cell is told
+// when it is durable, which its seal may not be yet.
 func (h *host) all() []entry {
 	h.t.Helper()
 	if r := h.Try("ledger", "verify"); r.Code != 0 && r.Code != unsealed {

@@ -109,18 +109,7 @@ func (e entry) String() string {
 // record is what the ledger says of the flows of the last cell; it must verify.
 func (h *host) record() []entry {
 	h.t.Helper()
-	h.Skep("ledger", "verify")
-	var all []entry
-	for _, line := range strings.Split(strings.TrimSpace(h.Skep("ledger", "show", "last", "--json")), "\n") {
-		var e entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			h.t.Fatalf("%q: %v", line, err)
-		}
-		if strings.HasPrefix(e.Kind, "flow.") {
-			all = append(all, e)
-		}
-	}
-	return all
+	return slices.DeleteFunc(h.all(), func(e entry) bool { return !strings.HasPrefix(e.Kind, "flow.") })
 }
 
 // refused demands that the record has a destination with a reason.
