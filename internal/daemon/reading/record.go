@@ -144,7 +144,11 @@ func (g *Reading) Explain(ctx context.Context, q *connect.Request[skepv1.Explain
 		}
 	}
 	if found == nil {
-		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such event: `skep ledger show` lists them with their numbers"))
+		text := "no such event: `skep ledger show` lists them with their numbers"
+		if q.Msg.Event == "" {
+			text = "no crossing to that host was tried: `skep why CELL --host NAME[:PORT]` says what would happen"
+		}
+		return nil, connect.NewError(connect.CodeNotFound, errors.New(text))
 	}
 	body, err := found.Decode()
 	if err != nil {
