@@ -1,7 +1,6 @@
 package boundary
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,34 +15,13 @@ import (
 	"skep.dev/skep/tests/journey"
 )
 
-const (
-	netBudget = 5 << 20
-	unsealed  = 11 // of skep ledger verify: sound, and the last entries are not sealed yet
-)
+const netBudget = 5 << 20
 
 // bounded is a host with an echo and a budget of bytes for each cell.
 func bounded(t *testing.T, lab *testlab.Lab) *host {
 	lab.Host("echo.test", public4)
 	lab.Echo(public4 + ":7080")
 	return open(t, lab, "net: [{name: echo.test, ports: [7080]}]\nbudget: {net: "+strconv.Itoa(netBudget>>20)+"MiB}\n")
-}
-
-// all is the whole record of the last cell; it must be sound. The end of a cell is told
-// when it is durable, which its seal may not be yet.
-func (h *host) all() []entry {
-	h.t.Helper()
-	if r := h.Try("ledger", "verify"); r.Code != 0 && r.Code != unsealed {
-		h.t.Errorf("skep ledger verify ended with %d\n%s%s", r.Code, r.Out, r.Err)
-	}
-	var all []entry
-	for _, line := range strings.Split(strings.TrimSpace(h.Skep("ledger", "show", "last", "--json")), "\n") {
-		var e entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			h.t.Fatalf("%q: %v", line, err)
-		}
-		all = append(all, e)
-	}
-	return all
 }
 
 func (e entry) number(field string) int64 {
