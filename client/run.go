@@ -82,7 +82,7 @@ func (e *Events) open(state string, message []byte) error {
 	if err := q.Write(e.conn); err != nil {
 		return unavailable(err)
 	}
-	r, err := http.ReadResponse(bufio.NewReader(e.conn), q)
+	r, err := http.ReadResponse(bufio.NewReader(e.conn), q) //nolint:bodyclose // which would read to the end; the connection is closed
 	if err != nil {
 		return unavailable(err)
 	}
