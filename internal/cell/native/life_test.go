@@ -123,6 +123,26 @@ func TestKilledWardenTakesTheCell(t *testing.T) {
 	}
 }
 
+// A warden that does not hear is ended, and its cell with it: no end waits for it.
+func TestDeafWardenIsEnded(t *testing.T) {
+	c := celltest.New(t, "/bin/sh", "-c", "echo up; sleep 1000")
+	r := c.Start(celltest.Driver(t))
+	if _, err := io.ReadFull(c.Client, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(warden(t, r), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.Done():
+	case <-time.After(60 * time.Second):
+		t.Fatal("the end waits for a warden that is stopped")
+	}
+}
+
 func warden(t *testing.T, r cell.Running) int {
 	t.Helper()
 	p, ok := r.(interface{ WardenPid() int })

@@ -246,12 +246,21 @@ func (r *running) Signal(number int) error {
 	return r.send(command{Kind: cmdSignal, A: int32(number)})
 }
 
+// deafAfter is more than a warden takes to hand the last output of a killed agent to
+// a client that hardly reads.
+const deafAfter = 8 * time.Second
+
 // Kill ends the cell at once; if the warden does not hear, it is ended, and its
 // cell with it (L20).
 func (r *running) Kill() error {
 	if err := r.send(command{Kind: cmdKill}); err != nil {
 		return r.warden.Kill()
 	}
+	deaf := time.AfterFunc(deafAfter, func() { _ = r.warden.Kill() })
+	go func() {
+		<-r.done
+		deaf.Stop()
+	}()
 	return nil
 }
 
