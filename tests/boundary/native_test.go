@@ -180,3 +180,22 @@ func TestBG14NamespaceIsNotTheAgents(t *testing.T) {
 		}
 	})
 }
+
+// TestFullInACell: one flow more than a cell may have open is refused by the kernel, as
+// busy, and those that are open go on; afterwards there is room again (B13, row 3).
+func TestFullInACell(t *testing.T) {
+	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
+		lab.Host("ok.test", public4)
+		lab.Echo(public4 + ":7080")
+		h := open(t, lab, "net: [{name: ok.test, ports: [7080]}]\n")
+		const most = 1024
+		r := h.try(attempt{How: "hold", At: "ok.test:7080", N: most + 100}, attempt{How: "tcp", At: "ok.test:7080"})
+		if n, err := strconv.Atoi(r[0].Got); err != nil || n != most || r[0].Err != "ECONNREFUSED" {
+			t.Errorf("%+v", r[0])
+		}
+		if r[1].Err != "" && r[1].Err != "ECONNREFUSED" { // the box may not have seen them end yet
+			t.Errorf("%+v", r[1])
+		}
+		h.refused(h.record(), "ok.test:7080", "busy")
+	})
+}

@@ -78,6 +78,8 @@ func (a attempt) make() (string, error) {
 		return a.burst()
 	case "bulk":
 		return a.bulk()
+	case "hold":
+		return a.hold()
 	case "bulks":
 		return a.bulks()
 	case "drip":
@@ -204,6 +206,40 @@ func (a attempt) bulk() (string, error) {
 		return "", fmt.Errorf("%d of %d bytes came back, or others", n, a.N)
 	}
 	return "the same", nil
+}
+
+// hold opens connections, each once the one before has answered, until one fails or
+// there are N, and says how many there were, and whether an old one still answers.
+func (a attempt) hold() (string, error) {
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	ask := func(c net.Conn) error {
+		if _, err := io.WriteString(c, "x"); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
+	}
+	for slipped := false; len(open) < a.N; {
+		c, err := a.dial("tcp")
+		if err != nil {
+			return fmt.Sprint(len(open)), errors.Join(err, ask(open[0]))
+		}
+		if err := ask(c); err != nil { // let in just before the kernel was told, and reset
+			_ = c.Close()
+			if slipped {
+				return fmt.Sprint(len(open)), err
+			}
+			slipped = true
+			continue
+		}
+		open = append(open, c)
+	}
+	return fmt.Sprint(len(open)), nil
 }
 
 // bulks is bulk by as many connections at once as Say says; one that fails is enough.
