@@ -38,8 +38,8 @@ build: go warden
 go: toolchain
 	@mkdir -p $(BIN)
 	@test -e $(BIN)/skep || echo "building: minutes the first time, for the Go release and the modules that it fetches"
-	@if compgen -G 'cmd/*/*.go' >/dev/null; then go build -trimpath -buildvcs=$(VCS) -o $(BIN)/ ./cmd/...; \
-	else echo "make build: no program stands in cmd/ yet"; fi
+	@go build -trimpath -buildvcs=$(VCS) -o $(BIN)/ ./cmd/...
+	@cd guest && go build -trimpath -buildvcs=$(VCS) -o ../$(BIN)/ ./cmd/...
 
 warden: $(if $(WARDEN_SOURCES),$(BIN)/skep-warden)
 

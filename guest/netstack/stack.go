@@ -109,19 +109,16 @@ func (e *silent) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt 
 	e.Endpoint.DeliverNetworkPacket(protocol, pkt)
 }
 
+// isICMP says of a whole packet whether it is ICMP, or nothing that can be read.
 func isICMP(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) bool {
-	b, ok := pkt.Data().PullUp(1)
-	if !ok {
-		return true
-	}
 	switch protocol {
 	case header.IPv4ProtocolNumber:
-		if b, ok = pkt.Data().PullUp(header.IPv4MinimumSize); ok {
+		if b, ok := pkt.Data().PullUp(header.IPv4MinimumSize); ok {
 			return header.IPv4(b).TransportProtocol() == header.ICMPv4ProtocolNumber
 		}
 	case header.IPv6ProtocolNumber:
-		if b, ok = pkt.Data().PullUp(header.IPv6MinimumSize); ok {
-			return header.IPv6(b).TransportProtocol() == header.ICMPv6ProtocolNumber
+		if b, ok := pkt.Data().PullUp(header.IPv6MinimumSize); ok {
+			return header.IPv6(b).NextHeader() == uint8(header.ICMPv6ProtocolNumber)
 		}
 	}
 	return true

@@ -21,16 +21,20 @@ type testBoundary struct {
 	t      *testing.T
 	path   string
 	allow  map[string]string // target to what is dialed
-	answer map[string]string // target to a verbatim answer, then the connection is closed unless it starts a tunnel
+	answer map[string]string // target to a verbatim answer; after a refusal the connection is closed
 
 	mu    sync.Mutex
 	asked []string
-	open  int
 }
 
 func serveBoundary(t *testing.T, allow map[string]string) *testBoundary {
 	t.Helper()
-	b := &testBoundary{t: t, path: filepath.Join(t.TempDir(), "s"), allow: allow, answer: map[string]string{}}
+	return serveAnswers(t, allow, nil)
+}
+
+func serveAnswers(t *testing.T, allow, answer map[string]string) *testBoundary {
+	t.Helper()
+	b := &testBoundary{t: t, path: filepath.Join(t.TempDir(), "s"), allow: allow, answer: answer}
 	l, err := net.Listen("unix", b.path)
 	if err != nil {
 		t.Fatal(err)
@@ -106,10 +110,8 @@ func (b *testBoundary) carryUDP(c net.Conn, r *bufio.Reader, target tunnel.Targe
 	for d := tunnel.NewDatagrams(r); ; {
 		payload, err := d.Next()
 		if err != nil {
-			b.note(tunnel.Target{Transport: flow.UDP, Name: "end " + err.Error(), Port: 1})
 			return
 		}
-		b.note(tunnel.Target{Transport: flow.UDP, Name: "got " + string(payload), Port: 1})
 		if _, err := up.Write(payload); err != nil {
 			return
 		}

@@ -132,8 +132,7 @@ func TestBG8Guest(t *testing.T) {
 // for once each.
 func TestBG9Guest(t *testing.T) {
 	at := echo(t)
-	b := serveBoundary(t, map[string]string{"a.test:80": at, "b.test:80": at})
-	b.answer = map[string]string{"a.test:80": "HTTP/1.1 202 Accepted\r\n\r\n", "b.test:80": "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "c.test:80": "HTTP/1.1 403 Forbidden\r\n\r\n"}
+	b := serveAnswers(t, map[string]string{"a.test:80": at, "b.test:80": at}, map[string]string{"a.test:80": "HTTP/1.1 202 Accepted\r\n\r\n", "b.test:80": "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "c.test:80": "HTTP/1.1 403 Forbidden\r\n\r\n"})
 	expect(t, probe(t, b, nil, "tcp=a.test:80", "tcp=b.test:80", "tcp=c.test:80"), map[string]string{
 		"tcp=a.test:80": "hello", "tcp=b.test:80": "hello", "tcp=c.test:80": "connection refused"})
 }
