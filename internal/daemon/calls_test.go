@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/client"
+)
+
+func TestDaemonGreets(t *testing.T) {
+	l := newLab(t).start()
+	if v, err := client.Negotiate(context.Background(), l.client()); err != nil || v.Api != client.APIMax || v.State != l.config.State {
+		t.Errorf("got %v, %v", v, err)
+	}
+}
+
+// The client's own call of Run says what the generated one does.
+func TestRunCallsAreAlike(t *testing.T) {
+	l := newLab(t).start()
+	socket := filepath.Join(l.config.Run, "api.sock")
+	follow := func(state string, q *skepv1.RunRequest) (*skepv1.Cell, error) {
+		e, err := client.Run(t.Context(), socket, state, q)
+		if err != nil {
+			return nil, err
+		}
+		defer e.Close()
+		var last *skepv1.Cell
+		for e.Receive() {
+			last = e.Msg().Cell
+		}
+		if e.Receive() {
+			t.Error("an event after the last")
+		}
+		return last, e.Err()
+	}
+	c, err := follow(l.config.State, l.request("", "/bin/sh", "-c", "exit 7"))
+	if err != nil || c.GetState() != skepv1.CellState_CELL_STATE_STOPPED || c.ExitCode != 7 {
+		t.Errorf("got %v, %v", c, err)
+	}
+	if _, err := follow(t.TempDir(), l.request("", "/bin/true")); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("with another state: %v", err)
+	}
+	bad := &skepv1.RunRequest{Name: "no name", Argv: []string{"/bin/true"}}
+	_, own := follow(l.config.State, bad)
+	_, generated := l.run(bad)
+	if own == nil || generated == nil || own.Error() != generated.Error() || connect.CodeOf(own) != connect.CodeOf(generated) {
+		t.Errorf("a fault is told as %v, and by the generated client as %v", own, generated)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := client.Run(ended, socket, "", bad); err == nil {
+		t.Error("called after its time")
+	}
+}
