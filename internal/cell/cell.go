@@ -207,6 +207,15 @@ type LayerPowers struct {
 	Walk   bool
 	Open   bool // contents: for a process of the cell's owner only
 	Remove bool // for the daemon only
+	// Measure tells how many bytes the disk holds, for the daemon only.
+	Measure bool
+}
+
+// Keeper is a running cell that can say how many bytes its processes keep on the
+// disk in files without a name, which no walk of its layers finds.
+type Keeper interface {
+	// disk is a directory on the filesystem of the layers.
+	Unseen(ctx context.Context, disk *os.File) (bytes int64, err error)
 }
 
 // Process is a helper program of a cell.

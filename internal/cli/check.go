@@ -64,7 +64,7 @@ func (a *App) check(file string, effective bool) error {
 			out.Missing = append(out.Missing, m.At)
 		}
 		if _, bounded := c.profile.Budget.Disk.Value(); bounded {
-			out.Notes = append(out.Notes, "budget.disk: what the cell wrote is measured each second; the cell is stopped when it is more")
+			out.Notes = append(out.Notes, "budget.disk: no quota of this host's; what the cell holds is measured each second, and the cell is stopped when it is more")
 		}
 		if effective {
 			out.Effective = c.profile.Effective()

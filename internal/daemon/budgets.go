@@ -49,12 +49,12 @@ func (d *Daemon) watchTime(l *life, meter cell.Meter, limit, used time.Duration)
 	})
 }
 
-// watchDisk measures the layer each second and, where that takes long, less
-// often: at most a tenth of the time goes into it (L13a).
+// watchDisk measures what the cell holds each second and, where that takes long,
+// less often: at most a tenth of the time goes into it (L13a).
 func (d *Daemon) watchDisk(l *life, wait time.Duration) {
 	l.after("disk", wait, func() {
 		begin := time.Now() // what the measuring costs, not what the cell is told
-		if over := d.overDisk(l); over.Word != "" {
+		if over := l.disk.Over(d.ctx); over.Word != "" {
 			l.end(over)
 			return
 		}
@@ -62,14 +62,16 @@ func (d *Daemon) watchDisk(l *life, wait time.Duration) {
 	})
 }
 
-// overDisk is the cause of a cell whose layer is larger than it may be, else none.
-func (d *Daemon) overDisk(l *life) cells.Cause {
+// gauge is that of a cell with a budget of the disk, else nil.
+func (d *Daemon) gauge(l *life) *measure.Gauge {
 	limit, bounded := l.profile.Budget.Disk.Value()
 	if !bounded {
-		return cells.Cause{}
+		return nil
 	}
-	if used := measure.Usage(filepath.Join(d.cells.Dir(l.id), "layer")); used > limit {
-		return cells.Cause{Word: "budget", Budget: "disk", Limit: limit, Peak: used}
+	var kept []string
+	if l.profile.Home != "" {
+		kept = []string{filepath.Join(d.State, "homes", l.profile.Home)}
 	}
-	return cells.Cause{}
+	return measure.NewGauge(limit, d.State, kept == nil, d.Clock.Now,
+		func(ctx context.Context) (int64, error) { return d.changes.Measure(ctx, l.id, kept...) }, l.cell)
 }

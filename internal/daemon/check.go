@@ -35,7 +35,7 @@ func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest
 		out.Notes = append(out.Notes, fmt.Sprintf("budget.%s is not enforced on this host", key))
 	}
 	if _, bounded := p.Budget.Disk.Value(); bounded {
-		out.Notes = append(out.Notes, "budget.disk is measured each second; the cell is stopped when it is passed")
+		out.Notes = append(out.Notes, "budget.disk: no quota of this host's; what the cell holds is measured each second, and the cell is stopped when it is more")
 	}
 	return connect.NewResponse(out), nil
 }

@@ -40,6 +40,7 @@ type life struct {
 	cause   cells.Cause       // the first reason to end it
 	stops   map[string]func() // timers, the last of each purpose
 	changed chan struct{}
+	disk    *measure.Gauge
 	notices []string // for the caller, who named a profile
 	closing bool     // no timer is armed any more
 	over    bool     // its end is recorded
@@ -212,7 +213,7 @@ func (l *life) finish(result cell.Result) {
 	var over cells.Cause
 	var beside sync.WaitGroup
 	beside.Go(func() {
-		over = l.d.overDisk(l) // too quick a cell was never measured
+		over = l.disk.Over(l.d.ctx) // too quick a cell was never measured
 		if result.Left == nil {
 			l.d.removeRun(l.id)
 		} else {

@@ -146,6 +146,7 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 	if err != nil {
 		return err
 	}
+	l.disk = d.gauge(l)
 	spec, err := d.furnish(l, a)
 	defer closeSpec(spec)
 	if err != nil {

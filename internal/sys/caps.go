@@ -3,6 +3,7 @@ package sys
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -42,5 +43,34 @@ func BoundCapabilities(keep ...int) error {
 			return fmt.Errorf("drop capability %d: %w", number, err)
 		}
 	}
+	return nil
+}
+
+// AsFileOwner calls f with the ids of another user for access to files, on a thread
+// that nothing else uses meanwhile (setfsuid(2)). It needs CAP_SETUID and CAP_SETGID,
+// or that these are the caller's own ids.
+func AsFileOwner(uid, gid uint32, f func()) error {
+	runtime.LockOSThread()
+	oldGID, err := unix.SetfsgidRetGid(int(gid))
+	if err != nil {
+		return fmt.Errorf("take a group for access to files: %w", err)
+	}
+	oldUID, err := unix.SetfsuidRetUid(int(uid))
+	if err != nil {
+		return fmt.Errorf("take a user for access to files: %w", err)
+	}
+	// Not unlocked where they cannot be given back: the thread then ends.
+	now, err := unix.SetfsuidRetUid(-1)
+	if err != nil || now != int(uid) {
+		return errors.Join(fmt.Errorf("take user %d for access to files", uid), err)
+	}
+	f()
+	if _, err := unix.SetfsuidRetUid(oldUID); err != nil {
+		return fmt.Errorf("give back a user for access to files: %w", err)
+	}
+	if _, err := unix.SetfsgidRetGid(oldGID); err != nil {
+		return fmt.Errorf("give back a group for access to files: %w", err)
+	}
+	runtime.UnlockOSThread()
 	return nil
 }

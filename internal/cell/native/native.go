@@ -200,7 +200,7 @@ func (d *Driver) Box(ctx context.Context, daemon, warden, model *os.File) (cell.
 
 // Layer starts a process that serves layers.
 func (d *Driver) Layer(ctx context.Context, conn *os.File, powers cell.LayerPowers, grants []cell.LayerGrant) (cell.Process, error) {
-	request := &proto.Layer{Walk: powers.Walk, Open: powers.Open, Remove: powers.Remove}
+	request := &proto.Layer{Walk: powers.Walk, Open: powers.Open, Remove: powers.Remove, Measure: powers.Measure}
 	files := []*os.File{conn}
 	for _, g := range grants {
 		names := slices.Sorted(maps.Keys(g.Files))

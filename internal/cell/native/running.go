@@ -276,6 +276,12 @@ func (r *running) Events() <-chan cell.Event { return r.events }
 // Done is closed when every process of the cell is gone.
 func (r *running) Done() <-chan struct{} { return r.done }
 
+// Unseen is what the cell's processes hold open that has no name.
+func (r *running) Unseen(ctx context.Context, disk *os.File) (int64, error) {
+	reply, _, err := r.driver.call(ctx, proto.Request{Unseen: &proto.Unseen{}}, r.warden.pidfd, disk)
+	return reply.Unseen, err
+}
+
 // Enforced says which limits hold.
 func (r *running) Enforced() cell.Enforced { return r.enforced }
 

@@ -158,6 +158,38 @@ func (c *Changes) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (st
 	return c.Desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: handover.RoleLayer}}, Files: []*os.File{conn}})
 }
 
+// Measure is how many bytes the disk holds of what a cell wrote, and of more
+// directories of skepd's that it writes to. A process in a namespace of the cell's
+// ids looks (S12a): the agent may be changing names, or have closed directories.
+func (c *Changes) Measure(ctx context.Context, id string, more ...string) (int64, error) {
+	entries, err := os.ReadDir(c.dir(id))
+	if err != nil {
+		return 0, fmt.Errorf("find the layer of the cell: %w", err)
+	}
+	for _, e := range entries {
+		more = append(more, c.dir(id, e.Name()))
+	}
+	var f layerFiles
+	defer f.close()
+	for _, at := range more {
+		dir, err := sys.OpenPath(at)
+		if err != nil {
+			return 0, fmt.Errorf("open the layer of the cell: %w", err)
+		}
+		f.grants = append(f.grants, cell.LayerGrant{Layer: dir})
+	}
+	conn, process, err := c.startLayer(ctx, cell.LayerPowers{Measure: true}, f.grants)
+	if err != nil {
+		return 0, err
+	}
+	client := layer.NewClient(conn, len(f.grants))
+	defer func() {
+		_ = client.Close()
+		_ = process.Kill()
+	}()
+	return client.Measure(ctx)
+}
+
 // dropTime bounds the removal of a layer.
 const dropTime = time.Minute
 
@@ -191,7 +223,7 @@ func (c *Changes) emptyLayer(ctx context.Context, id string) error {
 	var f layerFiles
 	defer f.close()
 	for _, e := range entries {
-		dir, err := os.Open(c.dir(id, e.Name()))
+		dir, err := sys.OpenPath(c.dir(id, e.Name())) // the agent may have closed its own
 		if err != nil {
 			return err
 		}

@@ -1,60 +1,86 @@
 // Package measure says how much a cell wrote.
 //
-// Its law: it only looks; what it may not see it does not count, and says so where
-// a number would be a lie.
+// Its laws:
+//   - It only looks; what it may not see it does not count, and says so where a
+//     number would be a lie.
+//   - A layer is hostile content: while its cell lives, a process of the cell's ids
+//     looks (S12a); afterwards names are counted beneath open directories, through
+//     no link, and no file is opened.
 package measure
 
 import (
 	"errors"
-	"io/fs"
-	"path/filepath"
-	"syscall"
+	"io"
+	"os"
+	"strconv"
+
+	"skep.dev/skep/internal/sys"
 )
 
-// Usage adds the blocks of all files below dir. What the agent closed to us
-// is not counted: it is the agent's own to fill, within the host's quota.
-func Usage(dir string) (bytes int64) {
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // gone meanwhile, or closed to us
-		}
-		info, err := e.Info()
-		if err != nil {
-			return nil //nolint:nilerr // gone meanwhile
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += st.Blocks * 512
-		}
-		return nil
-	})
-	return bytes
-}
+const (
+	// mostCounted bounds what the end of a cell spends on its summary.
+	mostCounted = 10_000
+	// deepest is how many directories it holds open at once.
+	deepest = 64
+)
 
-// mostCounted bounds what the end of a cell spends on its summary.
-const mostCounted = 10_000
-
-// Changed counts the files in the layers of a cell, each a numbered directory,
-// whiteouts included; -1 if there are too many, or some that we may not see.
-func Changed(layers string) (n int64) {
-	uppers, err := filepath.Glob(filepath.Join(layers, "[0-9]*", "upper"))
+// Changed counts the files in the layers of an ended cell, each a numbered
+// directory, whiteouts included; -1 if there are too many, or some that we may not
+// see.
+func Changed(layers string) int64 {
+	dir, _, err := sys.OpenDir(layers)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0
+	}
 	if err != nil {
 		return -1
 	}
-	for _, upper := range uppers {
-		err := filepath.WalkDir(upper, func(_ string, e fs.DirEntry, err error) error {
-			if err != nil || n > mostCounted {
-				return errNotCounted
-			}
-			if !e.IsDir() {
-				n++
-			}
-			return nil
-		})
-		if err != nil {
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return -1
+	}
+	c := counter{}
+	for _, name := range names {
+		if _, err := strconv.Atoi(name); err != nil {
+			continue // a home and other directories that no difference shows
+		}
+		if err := c.below(dir, name+"/upper", 0); err != nil {
 			return -1
 		}
 	}
-	return n
+	return c.files
 }
 
+type counter struct{ files int64 }
+
 var errNotCounted = errors.New("not counted")
+
+func (c *counter) below(parent *os.File, name string, depth int) error {
+	if depth > deepest {
+		return errNotCounted
+	}
+	dir, err := sys.OpenDirBeneath(parent, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	for {
+		entries, err := dir.ReadDir(1024)
+		for _, e := range entries {
+			if !e.IsDir() {
+				if c.files++; c.files > mostCounted {
+					return errNotCounted
+				}
+			} else if err := c.below(dir, e.Name(), depth+1); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -18,29 +18,6 @@ func put(t *testing.T, size int, parts ...string) {
 	}
 }
 
-func TestUsageCountsWhatTheDiskHolds(t *testing.T) {
-	dir := t.TempDir()
-	before := Usage(dir)
-	put(t, 1<<20, dir, "a", "b", "file")
-	if grown := Usage(dir) - before; grown < 1<<20 || grown > 2<<20 {
-		t.Errorf("a MiB takes %d bytes", grown)
-	}
-	hole, err := os.Create(filepath.Join(dir, "hole"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hole.Close()
-	if err := hole.Truncate(1 << 40); err != nil {
-		t.Fatal(err)
-	}
-	if used := Usage(dir); used > 3<<20 {
-		t.Errorf("a hole takes %d bytes", used)
-	}
-	if used := Usage(filepath.Join(dir, "none")); used != 0 {
-		t.Errorf("what is not there takes %d bytes", used)
-	}
-}
-
 func TestChangedCountsLayersAlone(t *testing.T) {
 	dir := t.TempDir()
 	if n := Changed(dir); n != 0 {
@@ -53,5 +30,28 @@ func TestChangedCountsLayersAlone(t *testing.T) {
 	put(t, 1, dir, "home", "upper", "not")
 	if n := Changed(dir); n != 3 {
 		t.Errorf("%d files, want 3", n)
+	}
+}
+
+// TestChangedFollowsNothing: a link in a layer leads the count nowhere.
+func TestChangedFollowsNothing(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	put(t, 1, outside, "one")
+	put(t, 1, outside, "two")
+	put(t, 1, dir, "0", "upper", "file")
+	if err := os.Symlink(outside, filepath.Join(dir, "0", "upper", "link")); err != nil {
+		t.Fatal(err)
+	}
+	if n := Changed(dir); n != 2 {
+		t.Errorf("%d files, want 2", n)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "1", "upper")); err != nil {
+		t.Fatal(err)
+	}
+	if n := Changed(dir); n != -1 {
+		t.Errorf("%d files, want none counted", n)
 	}
 }

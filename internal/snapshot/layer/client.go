@@ -112,6 +112,24 @@ func (c *Client) Remove(ctx context.Context) error {
 	return nil
 }
 
+// Measure tells how many bytes the disk holds of the layer: everything in the
+// directories of its grants.
+func (c *Client) Measure(ctx context.Context) (bytes int64, err error) {
+	err = c.exchange(ctx, message(kindMeasure).b, func(k kind, r *reader, _ []*os.File) (bool, error) {
+		if k != kindDone {
+			return false, fmt.Errorf("%w: kind %d in a measurement", errMalformed, k)
+		}
+		if bytes = int64(r.u64()); bytes < 0 {
+			return false, errMalformed
+		}
+		return true, r.done()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure layer: %w", err)
+	}
+	return bytes, nil
+}
+
 // exchange sends one request and hands each answer to take until it is done.
 // Failure and progress are handled here. Any error but a Failure leaves the
 // connection out of step, so it is closed.

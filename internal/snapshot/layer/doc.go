@@ -1,6 +1,6 @@
 // Package layer carries a cell's layer out of the one process that may read it
 // (S12a), over a seqpacket socket: Serve is that process's body, Client is the
-// other end, in skepd (walk, remove) and in skep (walk, open).
+// other end, in skepd (walk, remove, measure) and in skep (walk, open).
 //
 //	client                     layer process
 //	walk                  ->
@@ -9,6 +9,8 @@
 //	                      <-   file, with one read-only descriptor
 //	remove                ->
 //	                      <-   progress ..., done
+//	measure               ->
+//	                      <-   progress ..., done, with the bytes
 //	anything              ->
 //	                      <-   failure
 //

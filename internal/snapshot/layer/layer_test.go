@@ -34,6 +34,7 @@ func TestConfinedLayerProcess(t *testing.T) {
 			{Kind: "removeall", Path: "gone"},
 			{Kind: "mkdir", Path: "shut", Mode: 0o755},
 			{Kind: "write", Path: "shut/secret", To: "hidden", Mode: 0},
+			{Kind: "write", Path: "shut/big", To: strings.Repeat("x", 1<<16), Mode: 0o644},
 			{Kind: "fifo", Path: "pipe"},
 			{Kind: "write", Path: ".wh.x", To: "no whiteout", Mode: 0o644},
 			{Kind: "write", Path: "n\nl\xff", To: "odd", Mode: 0o644},
@@ -55,12 +56,17 @@ func TestConfinedLayerProcess(t *testing.T) {
 		}
 		want := []string{
 			"added .wh.x", "changed edited", "removed gone", "removed gone/a", "added n\nl\xff", "added pipe",
-			"added shut", "added shut/secret",
+			"added shut", "added shut/big", "added shut/secret",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("entries %q, want %q", got, want)
 		}
 		opens(t, client)
+		held, err := client.Measure(context.Background())
+		must(t, err)
+		if held < 1<<16 || held > 1<<17 {
+			t.Errorf("64 KiB in a closed directory is measured as %d bytes", held)
+		}
 		must(t, client.Remove(context.Background()))
 		if left, _ := os.ReadDir(dir); len(left) != 0 {
 			t.Errorf("removal left %v", left)

@@ -26,6 +26,8 @@ type Powers struct {
 	Walk   bool
 	Open   bool // contents: for a process of the cell's owner only
 	Remove bool // for the daemon only
+	// Measure tells how many bytes the disk holds, for the daemon only.
+	Measure bool
 }
 
 // Serve answers requests on conn, a seqpacket socket, one after the other,
@@ -111,6 +113,8 @@ func (s *server) perform(packet []byte) error {
 		return s.open(r)
 	case kindRemove:
 		return s.remove(r)
+	case kindMeasure:
+		return s.measure(r)
 	}
 	return fmt.Errorf("request of unknown kind %d", k)
 }
@@ -233,4 +237,26 @@ func (s *server) remove(r *reader) error {
 		}
 	}
 	return s.sendDone(uint64(len(s.grants)))
+}
+
+// measure adds up the directories of all grants.
+func (s *server) measure(r *reader) error {
+	if err := r.done(); err != nil {
+		return err
+	}
+	if !s.powers.Measure {
+		return &Failure{Code: Forbidden, Text: "this connection may not measure"}
+	}
+	total := int64(0)
+	for i := range s.grants {
+		if s.grants[i].Dir == nil {
+			return fmt.Errorf("grant %d has no directory to measure", i)
+		}
+		held, err := tree.Held(s.grants[i].Dir, func() error { return s.progress(0) })
+		if err != nil {
+			return fmt.Errorf("measure grant %d: %w", i, err)
+		}
+		total += held
+	}
+	return s.sendDone(uint64(total))
 }

@@ -25,6 +25,7 @@ const (
 	kindWalk     kind = 1
 	kindOpen     kind = 2
 	kindRemove   kind = 3
+	kindMeasure  kind = 4
 	kindEntry    kind = 16
 	kindProgress kind = 17
 	kindDone     kind = 18

@@ -166,8 +166,9 @@ func TestZeroPowersDeny(t *testing.T) {
 	c := NewClient(ours, 1)
 	ctx := context.Background()
 	_, opened := c.Open(ctx, snapshot.BaseSide, 0, "a")
+	_, measured := c.Measure(ctx)
 	for what, err := range map[string]error{
-		"walk": c.Walk(ctx, func(snapshot.Entry) error { return nil }), "open": opened, "remove": c.Remove(ctx),
+		"measure": measured, "walk": c.Walk(ctx, func(snapshot.Entry) error { return nil }), "open": opened, "remove": c.Remove(ctx),
 	} {
 		var f *Failure
 		if !errors.As(err, &f) || f.Code != Forbidden {

@@ -42,7 +42,7 @@ func serveConfined() {
 		fail(errors.New("a confined layer process started a program"))
 	}
 	grants := []layer.Grant{{Grant: walk.Grant{Base: files[1], Upper: files[2], CompareRoot: true}, Dir: files[3]}}
-	powers := layer.Powers{Walk: true, Open: true, Remove: true}
+	powers := layer.Powers{Walk: true, Open: true, Remove: true, Measure: true}
 	if err := layer.Serve(context.Background(), files[0], grants, powers); err != nil {
 		fail(err)
 	}
@@ -109,7 +109,7 @@ func startServing(q request, files []*os.File) error {
 		Grant: walk.Grant{Base: opened[0], Upper: opened[1], CompareRoot: true}, Dir: opened[2],
 	}}
 	go func() {
-		_ = layer.Serve(context.Background(), files[0], grants, layer.Powers{Walk: true, Open: true, Remove: true})
+		_ = layer.Serve(context.Background(), files[0], grants, layer.Powers{Walk: true, Open: true, Remove: true, Measure: true})
 		sys.CloseAll(append(opened, files...))
 	}()
 	return nil

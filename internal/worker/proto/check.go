@@ -11,13 +11,13 @@ import (
 // with it. The worker calls it before it does anything.
 func (r *Request) Check(descriptors int) error {
 	set := 0
-	for _, is := range []bool{r.Prepare != nil, r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Probe != nil} {
+	for _, is := range []bool{r.Prepare != nil, r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Unseen != nil, r.Probe != nil} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return fmt.Errorf("a request is one of prepare, build, box, layer, close, count, probe; this has %d of them", set)
+		return fmt.Errorf("a request is one of prepare, build, box, layer, close, count, unseen, probe; this has %d of them", set)
 	}
 	want := 0
 	switch {
@@ -39,6 +39,8 @@ func (r *Request) Check(descriptors int) error {
 		if err := checkID(r.Close.Cell); err != nil {
 			return err
 		}
+	case r.Unseen != nil:
+		want = 2
 	case r.Count != nil:
 		if err := checkID(r.Count.Cell); err != nil {
 			return err

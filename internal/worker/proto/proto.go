@@ -46,6 +46,7 @@ type Request struct {
 	Layer   *Layer   `json:"layer,omitempty"`
 	Close   *Close   `json:"close,omitempty"`
 	Count   *Count   `json:"count,omitempty"`
+	Unseen  *Unseen  `json:"unseen,omitempty"`
 	Probe   *Probe   `json:"probe,omitempty"`
 }
 
@@ -131,10 +132,11 @@ type Box struct {
 // descriptors: the connection to it, then per grant its base, unless it is Plain
 // or of files, its files, each opened for reading, and its layer directory.
 type Layer struct {
-	Walk   bool         `json:"walk,omitempty"`
-	Open   bool         `json:"open,omitempty"`
-	Remove bool         `json:"remove,omitempty"`
-	Grants []LayerGrant `json:"grants"`
+	Walk    bool         `json:"walk,omitempty"`
+	Open    bool         `json:"open,omitempty"`
+	Remove  bool         `json:"remove,omitempty"`
+	Measure bool         `json:"measure,omitempty"`
+	Grants  []LayerGrant `json:"grants"`
 }
 
 // LayerGrant says what stands at its descriptors.
@@ -166,6 +168,11 @@ type Count struct {
 	Cell string `json:"cell"`
 }
 
+// Unseen asks how many bytes of files without a name the processes below a warden
+// hold open. Its descriptors: the warden's pidfd, and a directory on the filesystem
+// of the layers.
+type Unseen struct{}
+
 // Probe asks what this worker can do here.
 type Probe struct{}
 
@@ -176,6 +183,7 @@ type Reply struct {
 	Pid      int       `json:"pid,omitempty"`
 	Limits   *Enforced `json:"limits,omitempty"`
 	Usage    *Usage    `json:"usage,omitempty"`
+	Unseen   int64     `json:"unseen,omitempty"` // bytes
 	Features *Features `json:"features,omitempty"`
 }
 

@@ -55,7 +55,7 @@ func TestRequestsAreClosed(t *testing.T) {
 
 func TestDescriptorsMustBelong(t *testing.T) {
 	for _, r := range []*Request{
-		build(Step{Op: OpBind, Path: "/x"}), {Box: &Box{}}, {Layer: &Layer{Grants: []LayerGrant{{}}}}, {Probe: &Probe{}},
+		build(Step{Op: OpBind, Path: "/x"}), {Box: &Box{}}, {Layer: &Layer{Grants: []LayerGrant{{}}}}, {Unseen: &Unseen{}}, {Probe: &Probe{}},
 	} {
 		right := 0
 		for n := range 12 {

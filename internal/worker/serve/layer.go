@@ -76,7 +76,7 @@ func Layer(conn *os.File, args []string) error {
 		return err
 	}
 	return layer.Serve(context.Background(), conn, grants,
-		layer.Powers{Walk: request.Walk, Open: request.Open, Remove: request.Remove})
+		layer.Powers{Walk: request.Walk, Open: request.Open, Remove: request.Remove, Measure: request.Measure})
 }
 
 // onlyBeneath leaves the process no file but those of its grants: bases to read,

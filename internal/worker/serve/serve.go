@@ -131,6 +131,9 @@ func (w *Worker) perform(r *proto.Request, files []*os.File) (proto.Reply, *os.F
 		return proto.Reply{Usage: usage}, nil, err
 	case r.Count != nil:
 		return proto.Reply{Usage: w.cgroups.usage(r.Count.Cell)}, nil, nil
+	case r.Unseen != nil:
+		bytes, err := w.unseen(files[0], files[1])
+		return proto.Reply{Unseen: bytes}, nil, err
 	default:
 		return proto.Reply{Features: &proto.Features{
 			Capable: w.ids.capable, Limits: w.cgroups.enforceable(), AgentID: w.ids.inside, GroupID: w.ids.group,
