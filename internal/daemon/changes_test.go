@@ -333,7 +333,7 @@ func TestBoxThatDiesEndsTheCell(t *testing.T) {
 			go l.turnUntilEnded(boxGrace)
 		}
 	}
-	if c.GetCause() != "boundary-died" {
+	if c.GetCause() != "boundary-died" || c.GetExitCode() != ending.Failed {
 		t.Errorf("got %v (%v)", c, stream.Err())
 	}
 }

@@ -224,17 +224,20 @@ func (a attempt) hold() (string, error) {
 		_, err := io.ReadFull(c, make([]byte, 1))
 		return err
 	}
-	for slipped := false; len(open) < a.N; {
+	slipped := time.Time{}
+	for len(open) < a.N {
 		c, err := a.dial("tcp")
 		if err != nil {
 			return fmt.Sprint(len(open)), errors.Join(err, ask(open[0]))
 		}
 		if err := ask(c); err != nil { // let in just before the kernel was told, and reset
 			_ = c.Close()
-			if slipped {
+			if slipped.IsZero() {
+				slipped = time.Now()
+			}
+			if time.Since(slipped) > patience {
 				return fmt.Sprint(len(open)), err
 			}
-			slipped = true
 			continue
 		}
 		open = append(open, c)

@@ -385,7 +385,7 @@ func (k round) judge(t *testing.T, c cell) {
 		halfPID1:   {"PID 1"},
 		agent:      {"exit"},
 		liveBox:    {"boundary-died", "box"},
-		spareBox:   {"box"},
+		spareBox:   {"boundary-died", "box"}, // the only one there may be a cell's
 		model:      {"skep-model"},
 	}[k.target]
 	if k.during == stopping {

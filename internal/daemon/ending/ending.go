@@ -26,7 +26,7 @@ func Judge(p *profile.Profile, result cell.Result, cause cells.Cause) (int, cell
 	switch {
 	case cause.Word == "budget":
 		code = Budget
-	case cause.Word == "failed":
+	case cause.Word == "failed", cause.Word == "boundary-died": // whatever the agent made of that
 		code = Failed
 	case cause.Word != "":
 	case result.Usage.OOMKills > 0 && code == 128+int(syscall.SIGKILL) && bounded:

@@ -32,6 +32,7 @@ func TestJudge(t *testing.T) {
 		"not found":       {bounded, cell.Result{ExitCode: NotFound, Failed: errors.New("no file")}, cells.Cause{}, NotFound, "exit"},
 		"the cell's":      {bounded, cell.Result{ExitCode: Failed, Failed: errors.New("no warden")}, cells.Cause{}, Failed, "failed: no warden"},
 		"ours":            {bounded, cell.Result{ExitCode: 137}, cells.Cause{Word: "failed", Detail: "no count"}, Failed, "failed: no count"},
+		"its box died":    {bounded, cell.Result{ExitCode: 0}, cells.Cause{Word: "boundary-died"}, Failed, "boundary-died"},
 		"an operator":     {bounded, cell.Result{ExitCode: 143}, cells.Cause{Word: "stop"}, 143, "stop"},
 		"budget, then it": {bounded, cell.Result{ExitCode: 0}, cells.Cause{Word: "budget", Budget: "disk"}, Budget, "budget: disk"},
 	} {
