@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 
 	"skep.dev/skep/internal/cell/prove"
@@ -57,6 +58,9 @@ func proveWalls(args []string) error {
 }
 
 func serveRequests(conn *os.File, args []string) error {
+	// Requests come one after the other: a second thread that looks for work would only
+	// take the processor from the cell that is being built.
+	runtime.GOMAXPROCS(1)
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	c := serve.Config{Conn: conn}
 	flags.StringVar(&c.Warden, "warden", "", "path of skep-warden")
