@@ -49,22 +49,15 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 		ofWarden.request.Flags = hasStdio
 	}
 	ofInit := part{wardenRequest{SpecLen: size}, append([]*os.File{spec}, steps...)}
-	pid, pidfd, err := w.complete(h, ofWarden, ofInit)
-	if err != nil && h.kept { // it may have ended since it was looked at
+	groups := func() ([]*os.File, error) { return w.cgroups.create(b.Cell, b.Limits) }
+	pid, pidfd, err := w.complete(h, ofWarden, ofInit, groups)
+	if errors.Is(err, errGone) && h.kept { // it ended since it was looked at
+		_, _ = w.cgroups.remove(b.Cell)
 		if h, err = w.begin(); err == nil {
-			pid, pidfd, err = w.complete(h, ofWarden, ofInit)
+			pid, pidfd, err = w.complete(h, ofWarden, ofInit, groups)
 		}
 	}
 	if err != nil {
-		return proto.Reply{}, nil, err
-	}
-	procs, err := w.cgroups.create(b.Cell, b.Limits)
-	defer sys.CloseAll(procs)
-	if err == nil {
-		err = tell(h.init, part{files: procs})
-	}
-	if err != nil {
-		err = errors.Join(err, sys.KillPidfd(pidfd), pidfd.Close())
 		_, _ = w.cgroups.remove(b.Cell)
 		return proto.Reply{}, nil, err
 	}

@@ -102,26 +102,40 @@ func (w *Worker) begin() (_ *half, err error) {
 	return h, err
 }
 
+var errGone = errors.New("the half-built cell has gone")
+
 // part is what a warden or a PID 1 is told of a cell.
 type part struct {
 	request wardenRequest
 	files   []*os.File
 }
 
-// complete gives both their parts of the cell, and returns the warden. PID 1 waits
-// for its control groups.
-func (w *Worker) complete(h *half, ofWarden, ofInit part) (pid int, pidfd *os.File, err error) {
-	// PID 1 has the longer way.
+// complete gives both their parts of the cell, and returns the warden. PID 1 has the
+// longer way and is told first; groups makes its control groups while it mounts. They
+// come before the warden's part: whom we wake may take the processor from us.
+func (w *Worker) complete(h *half, ofWarden, ofInit part, groups func() ([]*os.File, error)) (pid int, pidfd *os.File, err error) {
+	defer func() {
+		if h.err != nil { // it is why they could not be told
+			err = h.err
+		}
+		if err != nil {
+			w.drop(h)
+		}
+	}()
 	err = tell(h.init, ofInit)
+	var procs []*os.File
+	if err == nil {
+		procs, err = groups()
+	}
+	defer sys.CloseAll(procs)
+	w.settle(h)
+	if err == nil {
+		err = tell(h.init, part{files: procs})
+	}
 	if err == nil {
 		err = tell(h.warden, ofWarden)
 	}
-	w.settle(h)
-	if h.err != nil { // it is why they could not be told
-		err = h.err
-	}
 	if err != nil {
-		w.drop(h)
 		return 0, nil, err
 	}
 	pidfd, h.pidfd = h.pidfd, nil
@@ -156,7 +170,7 @@ func tell(sock *os.File, p part) error {
 		return err
 	}
 	if err := sys.SendFDs(sock, message, p.files...); err != nil {
-		return errors.Join(errors.New("the half-built cell has gone"), err)
+		return errors.Join(errGone, err)
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func (p *parent) answer() (pid int, pidfd *os.File, err error) {
 	if err != nil || reply.Magic != wardenMagic {
 		sys.CloseAll(got)
 		// A warden that it had cloned already is never completed, and ends.
-		return 0, nil, errors.Join(errors.New("the warden's parent has gone or answered out of turn"), p.again())
+		return 0, nil, errors.Join(errGone, errors.New("the warden's parent has gone or answered out of turn"), p.again())
 	}
 	if reply.Error != 0 || len(got) != 1 {
 		sys.CloseAll(got)
