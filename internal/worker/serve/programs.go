@@ -11,16 +11,25 @@ import (
 )
 
 // startBox starts a boundary process: no argument, no environment, its
-// descriptors and nothing else. Root's worker starts it as the daemon's user. It is
-// in no user namespace of its own: whoever owns that could trace it (B15).
-func (w *Worker) startBox(files []*os.File) (proto.Reply, *os.File, error) {
+// descriptors and nothing else. Root's worker starts it as the daemon's user, in an
+// empty root. An ordinary user's cannot: that takes a user namespace, and whoever
+// owns that could trace the box (B15).
+func (w *Worker) startBox(files []*os.File) (reply proto.Reply, pidfd *os.File, err error) {
 	cmd := exec.Command(w.config.Box)
 	cmd.ExtraFiles = files
 	attr := &syscall.SysProcAttr{Setsid: true}
-	if w.ids.capable {
-		attr.Credential = &syscall.Credential{Uid: w.ids.daemonUID, Gid: w.ids.daemonGD}
+	if !w.ids.capable {
+		return w.start(cmd, attr)
 	}
-	return w.start(cmd, attr)
+	if w.emptyRoot == nil {
+		if w.emptyRoot, err = newEmptyRoot(w.config.Box); err != nil {
+			return proto.Reply{}, nil, err
+		}
+	}
+	cmd.Path, cmd.Args, cmd.Stdin, cmd.Stdout = boxInRoot, []string{boxInRoot}, w.emptyRoot.null, w.emptyRoot.null
+	attr.Credential = &syscall.Credential{Uid: w.ids.daemonUID, Gid: w.ids.daemonGD}
+	w.emptyRoot.do(func() { reply, pidfd, err = w.start(cmd, attr) })
+	return reply, pidfd, err
 }
 
 // startLayer starts a process of the cell's own ids, which alone can read and

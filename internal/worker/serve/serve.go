@@ -44,6 +44,8 @@ type Worker struct {
 	halves  []*half
 	cgroups cgroups
 	maps    idmaps
+	// emptyRoot is where boxes of a capable worker start, made for the first.
+	emptyRoot *emptyRoot
 }
 
 // New starts the resident warden parent and returns a worker that is ready.
@@ -72,6 +74,11 @@ func (w *Worker) Run() error {
 		}
 	}()
 	defer w.maps.close()
+	defer func() {
+		if w.emptyRoot != nil {
+			w.emptyRoot.close()
+		}
+	}()
 	for {
 		var request proto.Request
 		id, files, err := proto.Receive(w.config.Conn, &request)
