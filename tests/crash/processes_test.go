@@ -75,6 +75,10 @@ func processes(t *testing.T, dir string, met map[int]uint64) table {
 				ours[pid], changed = p, true
 				met[pid] = p.start
 			}
+			// An agent has a name of ours in its arguments, and a warden above it.
+			if above := all[p.parent]; ours[pid] != nil && above != nil && ours[p.parent] == nil && filepath.Base(above.args[0]) == "skep-warden" {
+				ours[p.parent], changed = above, true
+			}
 		}
 	}
 	ours.classify()
@@ -113,7 +117,6 @@ func (t table) classify() {
 		}
 		return a.pid - b.pid
 	})
-	boxes := 0
 	for _, p := range byStart {
 		// Between fork and exec a child has the arguments of its parent: it is nothing yet.
 		if above := t[p.parent]; above != nil && filepath.Base(p.args[0]) != "skep-warden" && slices.Equal(p.args, above.args) {
@@ -132,9 +135,7 @@ func (t table) classify() {
 		case "skep-model":
 			p.kind = model
 		case "skep-box":
-			// The spare is the one that started last.
 			p.kind = spareBox
-			boxes++
 		case "skep-warden":
 			switch {
 			case p.name == "skep-half":
@@ -162,10 +163,12 @@ func (t table) classify() {
 			}
 		}
 	}
+	// Each warden has a box; a spare one may be there or not, and started last.
+	cells := len(t.of(warden))
 	for _, p := range byStart {
-		if p.kind == spareBox && boxes > 1 {
+		if p.kind == spareBox && cells > 0 {
 			p.kind = liveBox
-			boxes--
+			cells--
 		}
 	}
 }
