@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"skep.dev/skep/internal/boundary"
 )
 
 // Both benchmarks have a direct twin, so that only the ratio counts on a noisy
@@ -25,6 +27,13 @@ func BenchmarkDown(b *testing.B) {
 		l := newLab(b, local(b, "ok.test", port))
 		c := l.connect("ok.test", port)
 		io.WriteString(c, "x") // not TLS: the inner check is over
+		down(b, c)
+	})
+	b.Run("leased", func(b *testing.B) {
+		l := newLab(b, local(b, "ok.test", port))
+		l.gate.Bytes = boundary.NewBytes(b.Context(), newPurse(1<<50, 64<<20))
+		c := l.connect("ok.test", port)
+		io.WriteString(c, "x")
 		down(b, c)
 	})
 }
