@@ -3,15 +3,12 @@ package daemon
 import (
 	"context"
 	"errors"
-	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/flow"
-	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/ledger"
-	"skep.dev/skep/internal/profile"
 )
 
 var errNotLive = errors.New("no such cell lives")
@@ -42,22 +39,6 @@ func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.F
 
 // Lease implements boxlink.Recorder.
 func (d *Daemon) Lease(id string, spent int64) (int64, error) { return d.bytes.Lease(id, spent) }
-
-// limitsOf are the limits that a cell's box applies (B150).
-func limitsOf(p *profile.Profile) *skepv1.BoxLimits {
-	_, leased := p.Budget.Net.Value()
-	return &skepv1.BoxLimits{
-		OpenFlows: limit.OpenFlows, IdleTcpSeconds: uint32(limit.IdleTCP / time.Second), Leased: leased,
-	}
-}
-
-// lend opens the account of a cell that has a budget of bytes.
-func (d *Daemon) lend(l *life) error {
-	if n, bounded := l.profile.Budget.Net.Value(); bounded {
-		return d.bytes.Open(l.id, n)
-	}
-	return nil
-}
 
 // collect settles what a cell was lent, before its end is recorded, and tells what of
 // it counts as spent.

@@ -157,12 +157,12 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 		return err
 	}
 	l.setBox(b)
-	if err := d.lend(l); err != nil {
+	if err := d.bytes.Open(l.id, l.profile.Budget.Net); err != nil {
 		b.Kill()
 		return err
 	}
 	b.Link.Assign(&skepv1.Assignment{
-		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: limitsOf(l.profile),
+		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: terms.BoxLimits(l.profile),
 	}, d)
 	spec.Box = b.Warden
 	if err := d.serveModel(ctx, l, b); err != nil {

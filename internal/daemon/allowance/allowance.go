@@ -18,6 +18,7 @@ import (
 	"skep.dev/skep/internal/budget"
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/right"
 )
 
 // Record makes an entry of a cell durable.
@@ -53,14 +54,18 @@ func New(record Record) *Accounts {
 	return a
 }
 
-// Open gives a cell its limit in bytes, both directions together.
-func (a *Accounts) Open(cell string, limit int64) error {
-	if err := a.machine.Open(cell, "", budget.Of(budget.Bytes, limit)); err != nil {
+// Open gives a cell its budget of bytes, both directions together, if it has one.
+func (a *Accounts) Open(cell string, net right.Limit) error {
+	most, bounded := net.Value()
+	if !bounded {
+		return nil
+	}
+	if err := a.machine.Open(cell, "", budget.Of(budget.Bytes, most)); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.cells[cell] = &account{limit: limit}
+	a.cells[cell] = &account{limit: most}
 	return nil
 }
 

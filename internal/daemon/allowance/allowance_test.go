@@ -9,6 +9,7 @@ import (
 
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/right"
 )
 
 // book is a ledger of budget entries.
@@ -64,7 +65,7 @@ func TestLeasesAddUp(t *testing.T) {
 		limit := rapid.Int64Range(1, 1<<32).Draw(t, "limit")
 		b := &book{}
 		a := New(b.record)
-		if err := a.Open("c", limit); err != nil {
+		if err := a.Open("c", right.AtMost(limit)); err != nil {
 			t.Fatal(err)
 		}
 		var leased, spent int64
@@ -93,7 +94,7 @@ func TestLeasesAddUp(t *testing.T) {
 func TestUnknownCountsAsSpent(t *testing.T) {
 	b := &book{}
 	a := New(b.record)
-	if err := a.Open("c", 10<<20); err != nil {
+	if err := a.Open("c", right.AtMost(10<<20)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -116,7 +117,7 @@ func TestUnknownCountsAsSpent(t *testing.T) {
 func TestOwnerIsTold(t *testing.T) {
 	b := &book{}
 	a := New(b.record)
-	if err := a.Open("c", 10<<20); err != nil {
+	if err := a.Open("c", right.AtMost(10<<20)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 13 {
@@ -140,11 +141,14 @@ func TestOwnerIsTold(t *testing.T) {
 func TestNoLedgerNoLease(t *testing.T) {
 	b := &book{err: errors.New("disk full")}
 	a := New(b.record)
-	if err := a.Open("c", 1<<30); err != nil {
+	if err := a.Open("c", right.AtMost(1<<30)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := a.Lease("c", 0); n != 0 || err == nil {
 		t.Errorf("%d bytes, %v", n, err)
+	}
+	if err := a.Open("other", right.Limit{}); err != nil {
+		t.Error(err)
 	}
 	if _, err := a.Lease("other", 0); err == nil {
 		t.Error("a cell without a budget got a lease")

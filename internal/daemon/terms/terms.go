@@ -10,7 +10,9 @@ import (
 	"slices"
 	"time"
 
+	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/profile/pathplan"
@@ -122,5 +124,13 @@ func Started(held cell.Enforced, unenforced []string, took time.Duration) *kind.
 	}
 	return &kind.CellStarted{
 		Driver: "native", Walls: walls, NotEnforced: unenforced, Ms: uint64(max(0, took.Milliseconds())),
+	}
+}
+
+// BoxLimits are the limits that a cell's box applies (B150).
+func BoxLimits(p *profile.Profile) *skepv1.BoxLimits {
+	_, leased := p.Budget.Net.Value()
+	return &skepv1.BoxLimits{
+		OpenFlows: limit.OpenFlows, IdleTcpSeconds: uint32(limit.IdleTCP / time.Second), Leased: leased,
 	}
 }
