@@ -127,16 +127,17 @@ static int become_agent(void *cell)
 {
     struct cell *c = cell;
     const struct spec *s = c->spec;
-    setsid();
+    setpgid(0, 0);
     if (s->terminal) {
-        must(ioctl(c->slave, TIOCSCTTY, 0), "take the terminal", "");
+        signal(SIGTTOU, SIG_IGN);
+        must(tcsetpgrp(c->slave, getpid()), "take the terminal", "");
         c->in[0] = c->out[1] = c->err[1] = c->slave;
     }
     must(dup2(c->in[0], 0) | dup2(c->out[1], 1) | dup2(c->err[1], 2), "set up standard input and output", "");
     syscall(SYS_close_range, 3, ~0U, 0);
     sigset_t none;
     sigemptyset(&none);
-    signal(SIGPIPE, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL), signal(SIGTTOU, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     umask(022);
     environ = envp_of; /* its PATH is where a name without a slash is looked for */
@@ -151,14 +152,15 @@ static _Noreturn void reap(struct cell *c, pid_t child)
 {
     for (;;) {
         int status;
-        pid_t p = waitpid(-1, &status, 0);
+        pid_t p = waitpid(-1, &status, WUNTRACED);
         if (p < 0)
             _exit(125);
         if (p != child)
             continue;
         int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-        note(c, NOTE_EXITED, code, "", NULL, 0);
-        _exit(0);
+        note(c, WIFSTOPPED(status) ? NOTE_STOPPED : NOTE_EXITED, code, "", NULL, 0);
+        if (!WIFSTOPPED(status))
+            _exit(0);
     }
 }
 
@@ -228,6 +230,10 @@ void pid1_run(struct cell *c)
         _exit(125);
 
     static char stack[128 << 10] __attribute__((aligned(16))); /* an exec through a PATH copies arguments */
+    /* In the agent's session, but not in its group: an orphaned one could not be stopped from the terminal (L18). */
+    setsid();
+    if (s->terminal)
+        must(ioctl(c->slave, TIOCSCTTY, 0), "open the session's terminal", "");
     pid_t child = clone(become_agent, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, c);
     must(child, "fork the agent", "");
     agent = child;

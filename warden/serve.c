@@ -12,7 +12,7 @@
 enum { CHUNK = 64 << 10 };
 
 /* Frames of the attached client (L18b): type, length (u32 little endian), bytes. */
-enum { FRAME_STDIN = 0, FRAME_STDOUT = 1, FRAME_STDERR = 2, FRAME_RESIZE = 3, FRAME_EOF = 4, FRAME_DETACH = 5 };
+enum { FRAME_STDIN = 0, FRAME_STDOUT = 1, FRAME_STDERR = 2, FRAME_RESIZE = 3, FRAME_EOF = 4, FRAME_DETACH = 5, FRAME_STOPPED = 6 };
 
 static struct {
     char in[5 + CHUNK];   /* one frame from the client, as far as it has come */
@@ -25,7 +25,7 @@ static struct {
 } client;
 
 static int exit_code = -1;
-static bool started;
+static bool started, suspended;
 
 static void tell(struct cell *c, uint32_t kind, int32_t a, const char *text)
 {
@@ -78,6 +78,16 @@ static bool flush_client(struct cell *c)
     return true;
 }
 
+/* to_client sends the frame whose bytes stand in client.out, where no other is left over. */
+static void to_client(struct cell *c, char kind, uint32_t len)
+{
+    client.out[0] = kind;
+    memcpy(client.out + 1, &len, 4);
+    client.out_at = 0;
+    client.out_len = 5 + len;
+    flush_client(c);
+}
+
 /* from_agent copies one chunk of output to the log and the client. It is called only while no frame is left over. */
 static bool from_agent(struct cell *c, int *fd, char kind)
 {
@@ -90,14 +100,7 @@ static bool from_agent(struct cell *c, int *fd, char kind)
         return false;
     }
     log_write(client.out + 5, (size_t)n);
-    if (c->stdio < 0)
-        return true;
-    uint32_t len = (uint32_t)n;
-    client.out[0] = kind;
-    memcpy(client.out + 1, &len, 4);
-    client.out_at = 0;
-    client.out_len = 5 + (size_t)n;
-    flush_client(c);
+    to_client(c, kind, (uint32_t)n);
     return true;
 }
 
@@ -135,14 +138,16 @@ static void frame(struct cell *c, char kind, const char *data, uint32_t len)
     case FRAME_RESIZE:
         if (len == 4 && c->master >= 0) {
             struct winsize size = {0};
-            memcpy(&size.ws_row, data, 2);
-            memcpy(&size.ws_col, data + 2, 2);
+            memcpy(&size, data, 4); /* rows, columns */
             ioctl(c->master, TIOCSWINSZ, &size);
         }
         break;
     case FRAME_EOF:
         client.eof = true;
         to_agent(c);
+        break;
+    case FRAME_STOPPED: /* no longer: the user has continued the client */
+        kill(c->pid1_pid, SIGCONT);
         break;
     default: /* FRAME_DETACH, and what we do not know */
         detach(c);
@@ -159,17 +164,15 @@ static void from_client(struct cell *c)
         detach(c);
         /* A terminal that hangs up tells its programs so; the client that only leaves sends FRAME_DETACH first. */
         if (c->spec->terminal && c->pid1_pid > 0)
-            kill(c->pid1_pid, SIGHUP);
+            kill(c->pid1_pid, SIGHUP), kill(c->pid1_pid, SIGCONT); /* it may be stopped */
         return;
     }
     client.in_len += (size_t)n;
     while (client.in_len >= 5 && client.agent_len == 0 && c->stdio >= 0) {
         uint32_t len;
         memcpy(&len, client.in + 1, 4);
-        if (len > CHUNK) {
-            detach(c);
-            return;
-        }
+        if (len > CHUNK)
+            return detach(c);
         if (client.in_len < 5 + len)
             return;
         frame(c, client.in[0], client.in + 5, len);
@@ -184,20 +187,14 @@ static void command(struct cell *c)
     int fd = -1;
     unsigned nfds = 1;
     ssize_t n = receive_fds(c->control, &m, sizeof m, &fd, &nfds);
-    if (n == 0 || (n < 0 && errno != EMSGSIZE && errno != EAGAIN)) {
-        drop(&c->control);
-        return;
-    }
-    if (n == sizeof m && m.kind == CMD_ATTACH && nfds == 1) {
-        attach_client(c, fd);
-        return;
-    }
+    if (n == 0 || (n < 0 && errno != EMSGSIZE && errno != EAGAIN))
+        return drop(&c->control);
+    if (n == sizeof m && m.kind == CMD_ATTACH && nfds == 1)
+        return attach_client(c, fd);
     close_all(&fd, nfds);
-    if (n != sizeof m)
-        return;
-    if (m.kind == CMD_SIGNAL && m.a > 0 && m.a < NSIG)
+    if (n == sizeof m && m.kind == CMD_SIGNAL && m.a > 0 && m.a < NSIG)
         kill(c->pid1_pid, m.a);
-    else if (m.kind == CMD_KILL)
+    else if (n == sizeof m && m.kind == CMD_KILL)
         kill(c->pid1_pid, SIGKILL);
 }
 
@@ -290,6 +287,7 @@ static bool from_pid1(struct cell *c)
     n.text[sizeof n.text - 1] = 0;
     if (n.kind == NOTE_EXITED && exit_code < 0)
         exit_code = n.a & 0xff;
+    suspended = suspended || n.kind == NOTE_STOPPED;
     if (started || n.kind == NOTE_EXITED)
         return true; /* a taken PID 1 may say what it likes: only the end is believed, and only once */
     started = n.kind == NOTE_EXECUTED || n.kind == NOTE_EXEC_FAILED;
@@ -433,6 +431,8 @@ void serve_cell(struct cell *c)
     else if (!c->spec->terminal)
         drop(&c->in[1]); /* nobody will ever write: the agent reads the end of its input */
     for (;;) {
+        if (suspended && client.out_len == 0)
+            suspended = false, to_client(c, FRAME_STOPPED, 0);
         enum { PID1, SYNC, LISTEN, NOTIFY, GATE, CONTROL, OUT, ERR, IN, CLIENT, COUNT };
         bool idle = client.out_len == 0;
         int *out = c->spec->terminal ? &c->master : &c->out[0];
@@ -443,11 +443,8 @@ void serve_cell(struct cell *c)
             [NOTIFY] = {c->listener, POLLIN, 0}, [GATE] = {c->box, POLLIN, 0},
             [OUT] = {idle ? *out : -1, POLLIN, 0}, [ERR] = {idle ? c->err[0] : -1, POLLIN, 0},
             [IN] = {client.agent_len > 0 ? *agent_input(c) : -1, POLLOUT, 0}, [CLIENT] = {c->stdio, client_events, 0}};
-        if (poll(p, COUNT, -1) < 0) {
-            if (errno == EINTR)
-                continue;
+        if (poll(p, COUNT, -1) < 0 && errno != EINTR)
             _exit(125);
-        }
         if (p[SYNC].revents)
             from_pid1(c);
         if (p[NOTIFY].revents & POLLIN)

@@ -168,7 +168,7 @@ struct note {
     int32_t a, b;
     char text[96];
 };
-enum { NOTE_BUILT = 1, NOTE_GO, NOTE_EXECUTED, NOTE_EXEC_FAILED, NOTE_EXITED, NOTE_FAILED };
+enum { NOTE_BUILT = 1, NOTE_GO, NOTE_EXECUTED, NOTE_EXEC_FAILED, NOTE_EXITED, NOTE_FAILED, NOTE_STOPPED };
 
 /* fail.c: errors end the process that meets them, with what was attempted. */
 extern struct failure_sink { int fd; bool is_note; int slot; } failure_sink;

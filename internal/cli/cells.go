@@ -166,7 +166,7 @@ func (a *App) attach(ctx context.Context, ref string, raw bool) error {
 	if _, err := d.Attach(ctx, connect.NewRequest(&skepv1.AttachRequest{Cell: ref, Ticket: ticket})); err != nil {
 		return err
 	}
-	console := terminal.Console{In: a.In, Out: a.Out, Err: a.Err, Raw: raw}
+	console := terminal.Console{In: a.In, Out: a.Out, Err: a.Err, Raw: raw, Later: true}
 	if terminal.IsTerminal(a.In) && terminal.IsTerminal(a.Out) {
 		console.Terminal = a.In
 	}

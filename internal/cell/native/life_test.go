@@ -213,6 +213,23 @@ func TestHangUpEndsTheAgent(t *testing.T) {
 	}
 }
 
+// A stopped agent is ended by a hang-up as any other.
+func TestHangUpEndsAStoppedAgent(t *testing.T) {
+	c := celltest.New(t, "/bin/sh", "-c", "kill -STOP $$; sleep 60")
+	c.Spec.Terminal = &cell.Size{Rows: 24, Columns: 80}
+	r := c.Start(celltest.Driver(t))
+	head := make([]byte, 5)
+	if _, err := io.ReadFull(c.Client, head); err != nil || head[0] != 6 {
+		t.Fatalf("frame %v, %v", head, err)
+	}
+	_ = c.Client.Close()
+	select {
+	case <-r.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the agent outlived its terminal")
+	}
+}
+
 // Standard input ends where the client says so, and without a client it is empty.
 func TestStandardInput(t *testing.T) {
 	c := celltest.New(t, "/usr/bin/wc", "-c")
@@ -325,5 +342,56 @@ func TestWardenTakenOverEndsTheCell(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("the cell goes on without us")
+	}
+}
+
+// TestStoppedAgentGoesOn: an agent that is stopped, by the key on its terminal or by a
+// signal, stays so until its client says that it goes on (L18).
+func TestStoppedAgentGoesOn(t *testing.T) {
+	const stopped = 6
+	for name, terminal := range map[string]*cell.Size{"terminal": {Rows: 24, Columns: 80}, "pipes": nil} {
+		t.Run(name, func(t *testing.T) {
+			script := "echo ready; kill -TSTP $$; echo went on"
+			if terminal != nil {
+				script = "echo ready; read key; echo went on"
+			}
+			c := celltest.New(t, "/bin/sh", "-c", script)
+			c.Spec.Terminal = terminal
+			r := c.Start(celltest.Driver(t))
+			_ = c.Client.SetReadDeadline(time.Now().Add(20 * time.Second))
+			var seen strings.Builder
+			next := func() (kind byte) {
+				t.Helper()
+				head := make([]byte, 5)
+				if _, err := io.ReadFull(c.Client, head); err != nil {
+					t.Fatalf("%v after %q", err, seen.String())
+				}
+				body := make([]byte, binary.LittleEndian.Uint32(head[1:]))
+				if _, err := io.ReadFull(c.Client, body); err != nil {
+					t.Fatal(err)
+				}
+				seen.Write(body)
+				return head[0]
+			}
+			for !strings.Contains(seen.String(), "ready") {
+				next()
+			}
+			if terminal != nil {
+				send(t, c, 0, []byte{'Z' & 0x1f})
+			}
+			for next() != stopped {
+			}
+			if strings.Contains(seen.String(), "went on") {
+				t.Errorf("it went on: %q", seen.String())
+			}
+			send(t, c, stopped, nil)
+			if terminal != nil {
+				send(t, c, 0, []byte("key\n"))
+			}
+			for !strings.Contains(seen.String(), "went on") {
+				next()
+			}
+			<-r.Done()
+		})
 	}
 }

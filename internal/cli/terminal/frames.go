@@ -18,14 +18,16 @@ import (
 	"syscall"
 )
 
-// The frames' types: client to warden are 0, 3, 4 and 5.
+// The frames' types: client to warden are 0, 3, 4, 5 and 6. The last says that the
+// agent was stopped, and back, that it is to go on.
 const (
-	frameStdin  = 0
-	frameStdout = 1
-	frameStderr = 2
-	frameResize = 3
-	frameEOF    = 4
-	frameDetach = 5
+	frameStdin   = 0
+	frameStdout  = 1
+	frameStderr  = 2
+	frameResize  = 3
+	frameEOF     = 4
+	frameDetach  = 5
+	frameStopped = 6
 )
 
 // MaxFrame bounds a frame's bytes, in both directions (warden/serve.c).
@@ -63,7 +65,7 @@ func (f *frames) resize(rows, columns uint16) error {
 // receive hands each frame on until the warden closes the connection. One that
 // closes while a frame of ours is still unread resets it (unix(7)): an end like any,
 // since what it sent before comes first.
-func receive(r io.Reader, stdout, stderr io.Writer) error {
+func receive(r io.Reader, stdout, stderr io.Writer, stopped func() error) error {
 	buf := make([]byte, MaxFrame)
 	var head [5]byte
 	for {
@@ -85,6 +87,11 @@ func receive(r io.Reader, stdout, stderr io.Writer) error {
 		case frameStdout:
 		case frameStderr:
 			out = stderr
+		case frameStopped:
+			if err := stopped(); err != nil {
+				return fmt.Errorf("stop with the agent: %w", err)
+			}
+			continue
 		default:
 			return fmt.Errorf("read from the cell: a frame of type %d", head[0])
 		}

@@ -22,6 +22,8 @@ type Console struct {
 	Terminal *os.File
 	// Raw passes all of the agent's output on.
 	Raw bool
+	// Later is a session with an agent that may have been stopped when nobody was there.
+	Later bool
 }
 
 // SizeOf asks for the size of a terminal.
@@ -43,28 +45,31 @@ func IsTerminal(w io.Writer) bool {
 // ctrl-p ctrl-q.
 func Session(ctx context.Context, conn io.ReadWriteCloser, c Console) (detached bool, err error) {
 	out := c.Out
+	send := &frames{w: conn}
+	stop := suspension{send: send, console: c}
 	if c.Terminal != nil {
-		restore, err := rawMode(c.Terminal)
-		if err != nil {
+		if stop.restore, err = rawMode(c.Terminal); err != nil {
 			return false, err
 		}
-		defer restore()
+		defer func() { stop.restore() }()
 		if !c.Raw {
 			out = NewFilter(out)
 		}
 	}
-	send := &frames{w: conn}
+	if c.Later {
+		_ = send.send(frameStopped, nil)
+	}
 	left := make(chan struct{})
 	ended := make(chan struct{})
 	var received error // valid after ended
 	go func() {
 		defer close(ended)
-		received = receive(conn, out, c.Err)
+		received = receive(conn, out, c.Err, stop.take)
 	}()
 	go input(send, c, func() { close(left) })
 	if c.Terminal != nil {
-		stop := followSize(send, c.Terminal)
-		defer stop()
+		unfollow := followSize(send, c.Terminal)
+		defer unfollow()
 	}
 	select {
 	case <-ended:

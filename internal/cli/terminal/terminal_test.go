@@ -165,7 +165,7 @@ func TestUnreadInputIsNoFault(t *testing.T) {
 	_, _ = io.WriteString(warden, "\x01\x03\x00\x00\x00out")
 	_ = warden.Close()
 	var out bytes.Buffer
-	if err := receive(ours, &out, io.Discard); err != nil || out.String() != "out" {
+	if err := receive(ours, &out, io.Discard, nil); err != nil || out.String() != "out" {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 }
@@ -176,7 +176,7 @@ func TestHostileFramesEndTheSession(t *testing.T) {
 		"unknown type": "\x07\x00\x00\x00\x00",
 		"torn":         "\x01\x05\x00\x00\x00ab",
 	} {
-		err := receive(strings.NewReader(in), io.Discard, io.Discard)
+		err := receive(strings.NewReader(in), io.Discard, io.Discard, nil)
 		if err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)
 		}
