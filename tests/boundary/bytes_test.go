@@ -159,16 +159,40 @@ func copies(t *testing.T) string {
 	return dir
 }
 
-// kill ends every process of a program.
+// kill ends every process of a program. A box of root's worker stands in a root of its
+// own, where its path is another: it is told by its parent.
 func kill(program string) (killed int) {
+	dir, name := filepath.Split(program)
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, at := range lines {
-		raw, err := os.ReadFile(at)
-		name, _, _ := strings.Cut(string(raw), "\x00")
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(at)))
-		if err == nil && name == program && syscall.Kill(pid, syscall.SIGKILL) == nil {
+		path := commandOf(pid)
+		ours := path == program || path == "/"+name && commandOf(parentOf(pid)) == filepath.Join(dir, "skep-worker")
+		if ours && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			killed++
 		}
 	}
 	return killed
+}
+
+// commandOf is the path that a process was started by, "" if it is gone.
+func commandOf(pid int) string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	path, _, _ := strings.Cut(string(raw), "\x00")
+	return path
+}
+
+// parentOf is the parent of a process, 0 if it is gone.
+func parentOf(pid int) int {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(raw), "\nPPid:\t")
+	number, _, _ := strings.Cut(rest, "\n")
+	ppid, _ := strconv.Atoi(number)
+	return ppid
 }
