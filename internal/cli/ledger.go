@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cli/terminal"
+	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/ledger/entry"
 	"skep.dev/skep/internal/ledger/seal"
 	"skep.dev/skep/internal/ledger/story"
@@ -93,7 +95,7 @@ func (a *App) ledgerVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify", Short: "Prove the record: needs no daemon and no private key", Args: exactly(0),
 		Example: "skep ledger verify\nskep ledger verify --key ledger.pub --json",
-		RunE:    func(*cobra.Command, []string) error { return a.verify(since, key) },
+		RunE:    func(c *cobra.Command, _ []string) error { return a.verify(c.Context(), since, key) },
 	}
 	c.Flags().StringVar(&since, "since", "", "a checkpoint that was kept elsewhere (default: the last one that skep saw)")
 	c.Flags().StringVar(&key, "key", "", "file with the public key (default: the one beside the ledger, which proves less)")
@@ -102,7 +104,7 @@ func (a *App) ledgerVerify() *cobra.Command {
 
 // verify keeps the last good checkpoint in the user's own directory, so that a
 // record which was rolled back as a whole is found (D8).
-func (a *App) verify(since, keyFile string) error {
+func (a *App) verify(ctx context.Context, since, keyFile string) error {
 	p, err := a.places()
 	if err != nil {
 		return err
@@ -133,7 +135,11 @@ func (a *App) verify(since, keyFile string) error {
 		}
 		o.Since = &checkpoint
 	}
-	r, err := verify.Ledger(filepath.Join(p.State, "ledger"), o)
+	dir := filepath.Join(p.State, "ledger")
+	r, err := verify.Ledger(dir, o)
+	if err == nil && r.Status == verify.UnsignedTail && r.Live && sealed(ctx, launch.APISocket(p)) {
+		r, err = verify.Ledger(dir, o)
+	}
 	if err != nil {
 		return &statusError{int(verify.CannotRead), err}
 	}
@@ -149,6 +155,19 @@ func (a *App) verify(since, keyFile string) error {
 		return &statusError{code: int(r.Status)}
 	}
 	return nil
+}
+
+// sealTime bounds the wait for a seal that is on its way: a sync of one file.
+const sealTime = 2 * time.Second
+
+// sealed has the skepd that writes the record sign what it has of cells that have ended,
+// which follows the word of their end. None is started, and one that does not answer leaves
+// the record as it was read: it needs no daemon.
+func sealed(ctx context.Context, socket string) bool {
+	ctx, cancel := context.WithTimeout(ctx, sealTime)
+	defer cancel()
+	_, err := client.New(socket).LedgerSeal(ctx, connect.NewRequest(&skepv1.LedgerSealRequest{}))
+	return err == nil
 }
 
 // checkpointFile is one for each record: a user may have several state directories.

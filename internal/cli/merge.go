@@ -42,22 +42,6 @@ func (a *App) mergeCommand() *cobra.Command {
 	return c
 }
 
-// undo is the user's own: journal and old files are in the user's state.
-func (a *App) undo(ctx context.Context, hash string) error {
-	own, err := a.own()
-	if err != nil {
-		return err
-	}
-	if err := merge.Undo(ctx, own, hash); err != nil {
-		return err
-	}
-	if a.json {
-		return a.printValue(map[string]any{"hash": hash, "undone": true})
-	}
-	_, err = fmt.Fprintf(a.Out, "the merge of %.12s is undone\n", hash)
-	return err
-}
-
 // merge plans with skepd, writes with the user's own rights, then has it recorded.
 func (a *App) merge(ctx context.Context, ref, hash string, active []string) error {
 	own, err := a.own()
@@ -101,6 +85,12 @@ func (a *App) applied(ctx context.Context, d *daemon, own string, c *skepv1.Cell
 	})
 	if pending != nil {
 		defer pending.Release()
+	}
+	if err != nil && pending != nil {
+		// What is left to tidy up is the next command's, as is telling.
+		if done, _ := merge.Finished(own, pending.Hash, pending.At); done {
+			return err
+		}
 	}
 	if err != nil {
 		recorded, err := a.aborted(ctx, d, c, r, err)

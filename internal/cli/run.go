@@ -88,7 +88,7 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 	q := &skepv1.RunRequest{
 		Profile: c.source, ProfileName: c.name, ProfileDir: c.dir, Narrowing: c.narrowing, NarrowingName: c.found,
 		ConfirmedDigest: c.profile.Digest(), ConfirmedHow: how, Argv: argv, Env: a.passedEnv(c.profile), WorkingDir: cwd,
-		Name: f.name, Detach: f.detach, Home: home(),
+		Name: f.name, Home: home(),
 	}
 	s := &session{app: a, daemon: d, request: q, flags: f, raw: c.profile.Raw}
 	return s.run(ctx, &b)

@@ -16,7 +16,7 @@ import (
 // check reads a profile and says what this host would make of it. The paths are
 // judged by `skep check` itself, which may look at them.
 func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest]) (*connect.Response[skepv1.CheckResponse], error) {
-	p, faults := profile.ParseAt(q.Msg.ProfileName, profile.Place{Dir: q.Msg.ProfileDir}, q.Msg.Profile)
+	p, faults := profile.ParseAt(q.Msg.ProfileName, profile.Place{Dir: q.Msg.ProfileDir, Home: q.Msg.Home}, q.Msg.Profile)
 	out := &skepv1.CheckResponse{}
 	for _, f := range faults {
 		out.Faults = append(out.Faults, &skepv1.Fault{

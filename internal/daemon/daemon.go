@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,6 +22,7 @@ import (
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/profiles"
 	"skep.dev/skep/internal/daemon/reading"
+	"skep.dev/skep/internal/daemon/recording"
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/handover"
@@ -66,6 +67,7 @@ type Daemon struct {
 	Config
 	lock     *os.File
 	ledger   *ledger.Ledger
+	record   *recording.Record
 	cells    *cells.Store
 	desk     *handover.Desk
 	boxes    *boxes.Pool
@@ -111,6 +113,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
+	d.record = &recording.Record{Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Log: c.Log}
 	var rests []string
 	if d.cells, rests, err = cells.Open(filepath.Join(c.State, "cells")); err != nil {
 		return nil, err
@@ -119,10 +122,11 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	d.reading = &reading.Reading{
 		Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Cells: d.cells, Clock: c.Clock,
 		Lives: func(id string) bool { return d.lifeOf(id) != nil }, Ceiling: c.Ceiling,
+		Own: func() []netip.Addr { return d.names.Own() },
 	}
-	d.bytes = allowance.New(d.record)
+	d.bytes = allowance.New(d.record.Append)
 	d.changes = &changes.Changes{
-		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: recorder{d}, Held: d.heldRoots, Log: c.Log,
+		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: d.record, Held: d.heldRoots, Log: c.Log,
 	}
 	if c.Models != nil {
 		d.models = c.Models(d.RecordModel)
@@ -265,44 +269,4 @@ func (d *Daemon) busy() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.live) > 0
-}
-
-// record appends an entry of a cell and waits until it is durable. It does so
-// even when the request that caused it is given up: the effect is not.
-func (d *Daemon) record(id string, body ledgerBody) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), 30*time.Second)
-	defer cancel()
-	_, err := d.ledger.Append(ctx, ledger.Entry{Cell: id, Body: body})
-	if err != nil {
-		return fmt.Errorf("record %s: %w", body.Kind(), err)
-	}
-	return nil
-}
-
-// recorder is the ledger as nested packages need it.
-type recorder struct{ d *Daemon }
-
-// Append implements changes.Record.
-func (r recorder) Append(cell string, body kind.Body) error { return r.d.record(cell, body) }
-
-// Read implements changes.Record.
-func (r recorder) Read(cell string, kinds []kind.Kind) iter.Seq2[kind.Body, error] {
-	return func(yield func(kind.Body, error) bool) {
-		for e, err := range ledger.Read(filepath.Join(r.d.State, "ledger"), ledger.Filter{Cell: cell, Kinds: kinds}) {
-			var body kind.Body
-			if err == nil {
-				body, err = e.Decode()
-			}
-			if !yield(body, err) {
-				return
-			}
-		}
-	}
-}
-
-// Seal implements changes.Record.
-func (r recorder) Seal(cell string) {
-	if err := r.d.ledger.EndCell(cell); err != nil {
-		r.d.Log.Warn("a cell's last entries are not sealed yet", "cell", cell, "err", err)
-	}
 }

@@ -15,13 +15,9 @@ import (
 	"skep.dev/skep/internal/daemon/measure"
 	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/handover"
-	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
 )
-
-// ledgerBody is the typed body of an entry.
-type ledgerBody = kind.Body
 
 // life is one cell that has not ended.
 type life struct {
@@ -241,9 +237,11 @@ func (l *life) finish(result cell.Result) {
 		cause.Peak = spent
 	}
 	code, cause := ending.Judge(l.profile, result, cause)
+	written := l.d.record.Due(l.id)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
 	l.conclude()
 	l.d.keep(l.id)
+	written()
 	l.d.boxes.Fill()
 	l.d.work.Done()
 }
@@ -254,7 +252,7 @@ func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause,
 	body := ending.Entry(code, cause, now.Sub(begin))
 	counted := make(chan int64, 1)
 	go func() { counted <- measure.Changed(d.layerDir(id)) }()
-	if err := d.record(id, body); err != nil {
+	if err := d.record.Append(id, body); err != nil {
 		d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
 	}
 	d.setEnd(id, now, code, cause, state, <-counted)

@@ -28,7 +28,7 @@ func (d *Daemon) RecordModel(ctx context.Context, cell string, body kind.Body) e
 	if d.lifeOf(cell) == nil {
 		return errNotLive
 	}
-	return d.record(cell, body)
+	return d.record.Append(cell, body)
 }
 
 // serveModel connects a box to the gateway if its cell has a right to a model.

@@ -47,7 +47,7 @@ func (d *Daemon) proved() (selftest.Proof, error) {
 		if err != nil {
 			text = "self-test: " + err.Error()
 		}
-		err = errors.Join(err, d.record(ledger.HostCell, &kind.Note{By: "skepd", Text: kind.Bytes(text)}), d.ledger.EndCell(ledger.HostCell))
+		err = errors.Join(err, d.record.Append(ledger.HostCell, &kind.Note{By: "skepd", Text: kind.Bytes(text)}), d.ledger.EndCell(ledger.HostCell))
 	}
 	if err != nil {
 		return selftest.Proof{}, fmt.Errorf("no cell is started: the walls of this host are not proved: %w (skep doctor)", err)

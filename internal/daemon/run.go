@@ -110,7 +110,7 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	d.mu.Unlock()
 	keep, err := d.cells.Add(r)
 	if err == nil {
-		if err = d.record(id, declared(a, r)); err != nil {
+		if err = d.record.Append(id, declared(a, r)); err != nil {
 			err = errors.Join(err, keep(), d.cells.Remove(id))
 		}
 	}
@@ -212,7 +212,7 @@ func (d *Daemon) startBehind(ctx context.Context, b *boxes.Box, spec *cell.Spec)
 // if the cell's own record, which was written meanwhile, could not be kept.
 func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 	now := d.Clock.Now()
-	err := d.record(l.id, terms.Started(r.Enforced(), a.unenforced, now.Sub(l.begin)))
+	err := d.record.Append(l.id, terms.Started(r.Enforced(), a.unenforced, now.Sub(l.begin)))
 	if err == nil {
 		err = l.kept()
 	}

@@ -254,13 +254,12 @@ type RunRequest struct {
 	Env        map[string]string `protobuf:"bytes,8,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	WorkingDir string            `protobuf:"bytes,9,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
 	Name       string            `protobuf:"bytes,10,opt,name=name,proto3" json:"name,omitempty"`
-	// One descriptor ticket: the granted paths, and the stdio socket if any.
+	// One descriptor ticket: the granted paths, and the stdio socket if any. Without that the
+	// cell runs on its own and its output is in the log.
 	Ticket string `protobuf:"bytes,11,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	// A pseudo-terminal of this size instead of three pipes.
 	Terminal *TerminalSize `protobuf:"bytes,12,opt,name=terminal,proto3" json:"terminal,omitempty"`
-	// Without a stdio socket the cell runs on its own and its output is in the log.
-	Detach bool   `protobuf:"varint,13,opt,name=detach,proto3" json:"detach,omitempty"`
-	Home   string `protobuf:"bytes,14,opt,name=home,proto3" json:"home,omitempty"`
+	Home     string        `protobuf:"bytes,14,opt,name=home,proto3" json:"home,omitempty"`
 	// How the user confirmed: shipped, prompt, flag or before.
 	ConfirmedHow  string `protobuf:"bytes,15,opt,name=confirmed_how,json=confirmedHow,proto3" json:"confirmed_how,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -379,13 +378,6 @@ func (x *RunRequest) GetTerminal() *TerminalSize {
 		return x.Terminal
 	}
 	return nil
-}
-
-func (x *RunRequest) GetDetach() bool {
-	if x != nil {
-		return x.Detach
-	}
-	return false
 }
 
 func (x *RunRequest) GetHome() string {
@@ -1572,11 +1564,12 @@ func (x *Xattr) GetValue() []byte {
 }
 
 type MergePlanRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
-	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
-	Ticket        string                 `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	WithActive    []string               `protobuf:"bytes,4,rep,name=with_active,json=withActive,proto3" json:"with_active,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Cell   string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	Hash   string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	Ticket string                 `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// The active paths that the caller allows, as it named them; recorded with the approval.
+	WithActive    []string `protobuf:"bytes,4,rep,name=with_active,json=withActive,proto3" json:"with_active,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1640,10 +1633,12 @@ func (x *MergePlanRequest) GetWithActive() []string {
 }
 
 type MergeCommitRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
-	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
-	Paths         [][]byte               `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cell  string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	Hash  string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Every path that was merged; none of a merge that was taken back, whose paths are recorded.
+	Paths         [][]byte `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`
+	Undo          bool     `protobuf:"varint,4,opt,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1699,11 +1694,19 @@ func (x *MergeCommitRequest) GetPaths() [][]byte {
 	return nil
 }
 
+func (x *MergeCommitRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
 type MergeAbortRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
 	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Undo          bool                   `protobuf:"varint,4,opt,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1759,6 +1762,58 @@ func (x *MergeAbortRequest) GetReason() string {
 	return ""
 }
 
+func (x *MergeAbortRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+// MergeUndoRequest names the merge by its whole hash.
+type MergeUndoRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hash          string                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeUndoRequest) Reset() {
+	*x = MergeUndoRequest{}
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeUndoRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeUndoRequest) ProtoMessage() {}
+
+func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeUndoRequest.ProtoReflect.Descriptor instead.
+func (*MergeUndoRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *MergeUndoRequest) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
 type DropRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -1768,7 +1823,7 @@ type DropRequest struct {
 
 func (x *DropRequest) Reset() {
 	*x = DropRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1835,7 @@ func (x *DropRequest) String() string {
 func (*DropRequest) ProtoMessage() {}
 
 func (x *DropRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1848,7 @@ func (x *DropRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropRequest.ProtoReflect.Descriptor instead.
 func (*DropRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DropRequest) GetCell() string {
@@ -1817,7 +1872,7 @@ type LedgerReadRequest struct {
 
 func (x *LedgerReadRequest) Reset() {
 	*x = LedgerReadRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1884,7 @@ func (x *LedgerReadRequest) String() string {
 func (*LedgerReadRequest) ProtoMessage() {}
 
 func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1897,7 @@ func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerReadRequest.ProtoReflect.Descriptor instead.
 func (*LedgerReadRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LedgerReadRequest) GetCell() string {
@@ -1887,6 +1942,78 @@ func (x *LedgerReadRequest) GetUntil() string {
 	return ""
 }
 
+type LedgerSealRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LedgerSealRequest) Reset() {
+	*x = LedgerSealRequest{}
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LedgerSealRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LedgerSealRequest) ProtoMessage() {}
+
+func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LedgerSealRequest.ProtoReflect.Descriptor instead.
+func (*LedgerSealRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
+}
+
+type LedgerSealResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LedgerSealResponse) Reset() {
+	*x = LedgerSealResponse{}
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LedgerSealResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LedgerSealResponse) ProtoMessage() {}
+
+func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LedgerSealResponse.ProtoReflect.Descriptor instead.
+func (*LedgerSealResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
+}
+
 type LedgerEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entry as it stands in the ledger, canonical JSON.
@@ -1897,7 +2024,7 @@ type LedgerEntry struct {
 
 func (x *LedgerEntry) Reset() {
 	*x = LedgerEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2036,7 @@ func (x *LedgerEntry) String() string {
 func (*LedgerEntry) ProtoMessage() {}
 
 func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2049,7 @@ func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerEntry.ProtoReflect.Descriptor instead.
 func (*LedgerEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LedgerEntry) GetJson() []byte {
@@ -1946,7 +2073,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2085,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2098,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainRequest) GetCell() string {
@@ -2018,7 +2145,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2157,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2170,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExplainResponse) GetWhat() string {
@@ -2089,17 +2216,19 @@ func (x *ExplainResponse) GetDecision() string {
 }
 
 type CheckRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Profile       []byte                 `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
-	ProfileName   string                 `protobuf:"bytes,2,opt,name=profile_name,json=profileName,proto3" json:"profile_name,omitempty"`
-	ProfileDir    string                 `protobuf:"bytes,3,opt,name=profile_dir,json=profileDir,proto3" json:"profile_dir,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Profile     []byte                 `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	ProfileName string                 `protobuf:"bytes,2,opt,name=profile_name,json=profileName,proto3" json:"profile_name,omitempty"`
+	ProfileDir  string                 `protobuf:"bytes,3,opt,name=profile_dir,json=profileDir,proto3" json:"profile_dir,omitempty"`
+	// What ~ means in the profile.
+	Home          string `protobuf:"bytes,4,opt,name=home,proto3" json:"home,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2240,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2253,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CheckRequest) GetProfile() []byte {
@@ -2148,12 +2277,18 @@ func (x *CheckRequest) GetProfileDir() string {
 	return ""
 }
 
+func (x *CheckRequest) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
 type CheckResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Faults        []*Fault               `protobuf:"bytes,1,rep,name=faults,proto3" json:"faults,omitempty"`
 	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	Effective     string                 `protobuf:"bytes,3,opt,name=effective,proto3" json:"effective,omitempty"`
-	Hidden        []string               `protobuf:"bytes,4,rep,name=hidden,proto3" json:"hidden,omitempty"`
 	Notes         []string               `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2161,7 +2296,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2308,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2321,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CheckResponse) GetFaults() []*Fault {
@@ -2210,13 +2345,6 @@ func (x *CheckResponse) GetEffective() string {
 	return ""
 }
 
-func (x *CheckResponse) GetHidden() []string {
-	if x != nil {
-		return x.Hidden
-	}
-	return nil
-}
-
 func (x *CheckResponse) GetNotes() []string {
 	if x != nil {
 		return x.Notes
@@ -2238,7 +2366,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2378,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2391,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Fault) GetFile() string {
@@ -2316,7 +2444,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2456,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2469,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
 }
 
 type DoctorResponse struct {
@@ -2353,7 +2481,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2493,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2506,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2401,7 +2529,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2541,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2554,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Finding) GetName() string {
@@ -2471,7 +2599,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x03api\x18\x03 \x01(\x05R\x03api\x12\x17\n" +
 	"\aapi_min\x18\x04 \x01(\x05R\x06apiMin\x12\x17\n" +
 	"\aapi_max\x18\x05 \x01(\x05R\x06apiMax\x12\x14\n" +
-	"\x05state\x18\x06 \x01(\tR\x05state\"\xa7\x04\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\"\x95\x04\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\fR\aprofile\x12!\n" +
@@ -2488,13 +2616,12 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x04name\x18\n" +
 	" \x01(\tR\x04name\x12\x16\n" +
 	"\x06ticket\x18\v \x01(\tR\x06ticket\x121\n" +
-	"\bterminal\x18\f \x01(\v2\x15.skep.v1.TerminalSizeR\bterminal\x12\x16\n" +
-	"\x06detach\x18\r \x01(\bR\x06detach\x12\x12\n" +
+	"\bterminal\x18\f \x01(\v2\x15.skep.v1.TerminalSizeR\bterminal\x12\x12\n" +
 	"\x04home\x18\x0e \x01(\tR\x04home\x12#\n" +
 	"\rconfirmed_how\x18\x0f \x01(\tR\fconfirmedHow\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\r\x10\x0e\"<\n" +
 	"\fTerminalSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x02 \x01(\rR\acolumns\"\xdb\x04\n" +
@@ -2594,15 +2721,19 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x04hash\x18\x02 \x01(\tR\x04hash\x12\x16\n" +
 	"\x06ticket\x18\x03 \x01(\tR\x06ticket\x12\x1f\n" +
 	"\vwith_active\x18\x04 \x03(\tR\n" +
-	"withActive\"R\n" +
+	"withActive\"f\n" +
 	"\x12MergeCommitRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\tR\x04hash\x12\x14\n" +
-	"\x05paths\x18\x03 \x03(\fR\x05paths\"S\n" +
+	"\x05paths\x18\x03 \x03(\fR\x05paths\x12\x12\n" +
+	"\x04undo\x18\x04 \x01(\bR\x04undo\"g\n" +
 	"\x11MergeAbortRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\tR\x04hash\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"!\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04undo\x18\x04 \x01(\bR\x04undo\"&\n" +
+	"\x10MergeUndoRequest\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\tR\x04hash\"!\n" +
 	"\vDropRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\"\x9d\x01\n" +
 	"\x11LedgerReadRequest\x12\x12\n" +
@@ -2611,7 +2742,9 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x05kinds\x18\x03 \x03(\tR\x05kinds\x12\x1a\n" +
 	"\bdecision\x18\x04 \x01(\tR\bdecision\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\tR\x05since\x12\x14\n" +
-	"\x05until\x18\x06 \x01(\tR\x05until\"!\n" +
+	"\x05until\x18\x06 \x01(\tR\x05until\"\x13\n" +
+	"\x11LedgerSealRequest\"\x14\n" +
+	"\x12LedgerSealResponse\"!\n" +
 	"\vLedgerEntry\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\"d\n" +
 	"\x0eExplainRequest\x12\x12\n" +
@@ -2626,18 +2759,18 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\n" +
 	"allow_with\x18\x04 \x01(\tR\tallowWith\x12\x12\n" +
 	"\x04json\x18\x05 \x01(\fR\x04json\x12\x1a\n" +
-	"\bdecision\x18\x06 \x01(\tR\bdecision\"l\n" +
+	"\bdecision\x18\x06 \x01(\tR\bdecision\"\x80\x01\n" +
 	"\fCheckRequest\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\fR\aprofile\x12!\n" +
 	"\fprofile_name\x18\x02 \x01(\tR\vprofileName\x12\x1f\n" +
 	"\vprofile_dir\x18\x03 \x01(\tR\n" +
-	"profileDir\"\x9b\x01\n" +
+	"profileDir\x12\x12\n" +
+	"\x04home\x18\x04 \x01(\tR\x04home\"\x89\x01\n" +
 	"\rCheckResponse\x12&\n" +
 	"\x06faults\x18\x01 \x03(\v2\x0e.skep.v1.FaultR\x06faults\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x1c\n" +
-	"\teffective\x18\x03 \x01(\tR\teffective\x12\x16\n" +
-	"\x06hidden\x18\x04 \x03(\tR\x06hidden\x12\x14\n" +
-	"\x05notes\x18\x05 \x03(\tR\x05notes\"\x87\x01\n" +
+	"\teffective\x18\x03 \x01(\tR\teffective\x12\x14\n" +
+	"\x05notes\x18\x05 \x03(\tR\x05notesJ\x04\b\x04\x10\x05\"\x87\x01\n" +
 	"\x05Fault\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
@@ -2663,7 +2796,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x12CELL_STATE_STOPPED\x10\x06\x12\x15\n" +
 	"\x11CELL_STATE_FAILED\x10\a\x12\x15\n" +
 	"\x11CELL_STATE_MERGED\x10\b\x12\x16\n" +
-	"\x12CELL_STATE_DROPPED\x10\t2\xf7\x06\n" +
+	"\x12CELL_STATE_DROPPED\x10\t2\xf5\a\n" +
 	"\x04Skep\x12<\n" +
 	"\aVersion\x12\x17.skep.v1.VersionRequest\x1a\x18.skep.v1.VersionResponse\x120\n" +
 	"\x03Run\x12\x13.skep.v1.RunRequest\x1a\x12.skep.v1.CellEvent0\x01\x123\n" +
@@ -2676,10 +2809,13 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\tMergePlan\x12\x19.skep.v1.MergePlanRequest\x1a\x12.skep.v1.DiffChunk0\x01\x129\n" +
 	"\vMergeCommit\x12\x1b.skep.v1.MergeCommitRequest\x1a\r.skep.v1.Cell\x127\n" +
 	"\n" +
-	"MergeAbort\x12\x1a.skep.v1.MergeAbortRequest\x1a\r.skep.v1.Cell\x12+\n" +
+	"MergeAbort\x12\x1a.skep.v1.MergeAbortRequest\x1a\r.skep.v1.Cell\x125\n" +
+	"\tMergeUndo\x12\x19.skep.v1.MergeUndoRequest\x1a\r.skep.v1.Cell\x12+\n" +
 	"\x04Drop\x12\x14.skep.v1.DropRequest\x1a\r.skep.v1.Cell\x12@\n" +
 	"\n" +
-	"LedgerRead\x12\x1a.skep.v1.LedgerReadRequest\x1a\x14.skep.v1.LedgerEntry0\x01\x12<\n" +
+	"LedgerRead\x12\x1a.skep.v1.LedgerReadRequest\x1a\x14.skep.v1.LedgerEntry0\x01\x12E\n" +
+	"\n" +
+	"LedgerSeal\x12\x1a.skep.v1.LedgerSealRequest\x1a\x1b.skep.v1.LedgerSealResponse\x12<\n" +
 	"\aExplain\x12\x17.skep.v1.ExplainRequest\x1a\x18.skep.v1.ExplainResponse\x126\n" +
 	"\x05Check\x12\x15.skep.v1.CheckRequest\x1a\x16.skep.v1.CheckResponse\x129\n" +
 	"\x06Doctor\x12\x16.skep.v1.DoctorRequest\x1a\x17.skep.v1.DoctorResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
@@ -2697,7 +2833,7 @@ func file_skep_v1_skep_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_skep_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_skep_v1_skep_proto_goTypes = []any{
 	(CellState)(0),             // 0: skep.v1.CellState
 	(*VersionRequest)(nil),     // 1: skep.v1.VersionRequest
@@ -2723,21 +2859,24 @@ var file_skep_v1_skep_proto_goTypes = []any{
 	(*MergePlanRequest)(nil),   // 21: skep.v1.MergePlanRequest
 	(*MergeCommitRequest)(nil), // 22: skep.v1.MergeCommitRequest
 	(*MergeAbortRequest)(nil),  // 23: skep.v1.MergeAbortRequest
-	(*DropRequest)(nil),        // 24: skep.v1.DropRequest
-	(*LedgerReadRequest)(nil),  // 25: skep.v1.LedgerReadRequest
-	(*LedgerEntry)(nil),        // 26: skep.v1.LedgerEntry
-	(*ExplainRequest)(nil),     // 27: skep.v1.ExplainRequest
-	(*ExplainResponse)(nil),    // 28: skep.v1.ExplainResponse
-	(*CheckRequest)(nil),       // 29: skep.v1.CheckRequest
-	(*CheckResponse)(nil),      // 30: skep.v1.CheckResponse
-	(*Fault)(nil),              // 31: skep.v1.Fault
-	(*DoctorRequest)(nil),      // 32: skep.v1.DoctorRequest
-	(*DoctorResponse)(nil),     // 33: skep.v1.DoctorResponse
-	(*Finding)(nil),            // 34: skep.v1.Finding
-	nil,                        // 35: skep.v1.RunRequest.EnvEntry
+	(*MergeUndoRequest)(nil),   // 24: skep.v1.MergeUndoRequest
+	(*DropRequest)(nil),        // 25: skep.v1.DropRequest
+	(*LedgerReadRequest)(nil),  // 26: skep.v1.LedgerReadRequest
+	(*LedgerSealRequest)(nil),  // 27: skep.v1.LedgerSealRequest
+	(*LedgerSealResponse)(nil), // 28: skep.v1.LedgerSealResponse
+	(*LedgerEntry)(nil),        // 29: skep.v1.LedgerEntry
+	(*ExplainRequest)(nil),     // 30: skep.v1.ExplainRequest
+	(*ExplainResponse)(nil),    // 31: skep.v1.ExplainResponse
+	(*CheckRequest)(nil),       // 32: skep.v1.CheckRequest
+	(*CheckResponse)(nil),      // 33: skep.v1.CheckResponse
+	(*Fault)(nil),              // 34: skep.v1.Fault
+	(*DoctorRequest)(nil),      // 35: skep.v1.DoctorRequest
+	(*DoctorResponse)(nil),     // 36: skep.v1.DoctorResponse
+	(*Finding)(nil),            // 37: skep.v1.Finding
+	nil,                        // 38: skep.v1.RunRequest.EnvEntry
 }
 var file_skep_v1_skep_proto_depIdxs = []int32{
-	35, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
+	38, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
 	4,  // 1: skep.v1.RunRequest.terminal:type_name -> skep.v1.TerminalSize
 	0,  // 2: skep.v1.Cell.state:type_name -> skep.v1.CellState
 	6,  // 3: skep.v1.Cell.grants:type_name -> skep.v1.Grant
@@ -2747,8 +2886,8 @@ var file_skep_v1_skep_proto_depIdxs = []int32{
 	19, // 7: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
 	19, // 8: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
 	20, // 9: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
-	31, // 10: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
-	34, // 11: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
+	34, // 10: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
+	37, // 11: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
 	1,  // 12: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
 	3,  // 13: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
 	8,  // 14: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
@@ -2760,29 +2899,33 @@ var file_skep_v1_skep_proto_depIdxs = []int32{
 	21, // 20: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
 	22, // 21: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
 	23, // 22: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
-	24, // 23: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
-	25, // 24: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
-	27, // 25: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
-	29, // 26: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
-	32, // 27: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
-	2,  // 28: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
-	7,  // 29: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
-	9,  // 30: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
-	5,  // 31: skep.v1.Skep.Get:output_type -> skep.v1.Cell
-	5,  // 32: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
-	13, // 33: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
-	15, // 34: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
-	17, // 35: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
-	17, // 36: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
-	5,  // 37: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
-	5,  // 38: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
-	5,  // 39: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
-	26, // 40: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
-	28, // 41: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
-	30, // 42: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
-	33, // 43: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
-	28, // [28:44] is the sub-list for method output_type
-	12, // [12:28] is the sub-list for method input_type
+	24, // 23: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
+	25, // 24: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
+	26, // 25: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
+	27, // 26: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
+	30, // 27: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
+	32, // 28: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
+	35, // 29: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
+	2,  // 30: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
+	7,  // 31: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
+	9,  // 32: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
+	5,  // 33: skep.v1.Skep.Get:output_type -> skep.v1.Cell
+	5,  // 34: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
+	13, // 35: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
+	15, // 36: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
+	17, // 37: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
+	17, // 38: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
+	5,  // 39: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
+	5,  // 40: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
+	5,  // 41: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
+	5,  // 42: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
+	29, // 43: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
+	28, // 44: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
+	31, // 45: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
+	33, // 46: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
+	36, // 47: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
+	30, // [30:48] is the sub-list for method output_type
+	12, // [12:30] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -2799,7 +2942,7 @@ func file_skep_v1_skep_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_skep_proto_rawDesc), len(file_skep_v1_skep_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,5 +1,5 @@
-// Package merging remembers, in the user's own state, a merge that skepd has not been
-// told the end of.
+// Package merging remembers, in the user's own state, a merge or an undo that skepd has
+// not been told the end of.
 //
 // Its laws:
 //   - What is remembered is on the disk before the tree is touched, and forgotten only
@@ -26,8 +26,17 @@ type Merge struct {
 	Cell  string    `json:"cell"`
 	Hash  string    `json:"hash"`  // in full
 	State string    `json:"state"` // the state directory of the skepd that approved it
-	Paths [][]byte  `json:"paths"` // what it writes
+	Paths [][]byte  `json:"paths"` // what it writes; none of an undo
 	At    time.Time `json:"at"`    // before it began
+	Undo  bool      `json:"undo,omitempty"`
+}
+
+// fileName is one for what a cell can have under way.
+func (m *Merge) fileName() string {
+	if m.Undo {
+		return "undo-" + m.Cell
+	}
+	return m.Cell
 }
 
 // Pending is a remembered merge that this process holds.
@@ -56,7 +65,7 @@ func Begin(own string, m Merge) (_ *Pending, err error) {
 	if err := os.MkdirAll(dirOf(own), 0o700); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dirOf(own), m.Cell)
+	path := filepath.Join(dirOf(own), m.fileName())
 	f, err := os.CreateTemp(dirOf(own), ".new-")
 	if err != nil {
 		return nil, err

@@ -29,29 +29,42 @@ func Tell(ctx context.Context, d Skepd, own, state string, say func(format strin
 		word, err := tellOne(ctx, d, own, m)
 		switch connect.CodeOf(err) {
 		case connect.CodeNotFound, connect.CodeFailedPrecondition:
-			err = errors.Join(fmt.Errorf("skepd does not know the merge of %.12s any more: %w", m.Hash, err), m.End())
+			err = errors.Join(fmt.Errorf("skepd does not know the %s of %.12s any more: %w", m.what(), m.Hash, err), m.End())
 		}
 		if err != nil {
 			m.Release()
 			say("%v", err)
 			continue
 		}
-		say("recorded that an interrupted merge of %.12s was %s", m.Hash, word)
+		say("recorded that an interrupted %s of %.12s was %s", m.what(), m.Hash, word)
 	}
 }
 
+func (m *Merge) what() string {
+	if m.Undo {
+		return "undo"
+	}
+	return "merge"
+}
+
 func tellOne(ctx context.Context, d Skepd, own string, m *Pending) (word string, err error) {
-	done, err := merge.Finished(own, m.Hash, m.At)
+	finished := merge.Finished
+	if m.Undo {
+		finished = merge.Undone
+	}
+	done, err := finished(own, m.Hash, m.At)
 	if err != nil {
 		return "", err
 	}
 	if done {
-		word = "applied"
-		_, err = d.MergeCommit(ctx, connect.NewRequest(&skepv1.MergeCommitRequest{Cell: m.Cell, Hash: m.Hash, Paths: m.Paths}))
+		word = "finished"
+		_, err = d.MergeCommit(ctx, connect.NewRequest(&skepv1.MergeCommitRequest{
+			Cell: m.Cell, Hash: m.Hash, Paths: m.Paths, Undo: m.Undo,
+		}))
 	} else {
-		word = "undone"
+		word = "given up"
 		_, err = d.MergeAbort(ctx, connect.NewRequest(&skepv1.MergeAbortRequest{
-			Cell: m.Cell, Hash: m.Hash, Reason: "it was interrupted, and nothing of it is left",
+			Cell: m.Cell, Hash: m.Hash, Reason: "it was interrupted, and nothing of it is left", Undo: m.Undo,
 		}))
 	}
 	if err != nil {

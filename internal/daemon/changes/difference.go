@@ -161,7 +161,7 @@ func (c *Changes) Drop(ctx context.Context, q *connect.Request[skepv1.DropReques
 	if r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Dropped }); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	if err := errors.Join(c.endPlan(r.ID), c.DropLayer(ctx, r.ID)); err != nil {
+	if err := errors.Join(c.endPlan(r.ID, false), c.DropLayer(ctx, r.ID)); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%w; what is left of it goes at the next start of skepd", err))
 	}
 	c.Record.Seal(r.ID)

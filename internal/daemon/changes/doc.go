@@ -3,7 +3,8 @@
 // Its laws:
 //   - A difference that was sent was recorded as shown, with its hash, before.
 //   - A merge is approved in the record before the caller gets the layer, and
-//     ends in it, once, with every path, or with the reason why nothing was changed.
+//     ends in it, once, with every path, or with the reason why nothing was changed. The
+//     same holds where a merge is taken back, whatever became of its cell.
 //   - It reads no layer itself: processes of the cells' ids do (S12a).
 package changes
 
@@ -32,8 +33,14 @@ type Record interface {
 	Append(cell string, body kind.Body) error
 	// Seal signs what was recorded of a cell after its end.
 	Seal(cell string)
-	// Read yields what was recorded of a cell of these kinds, in order.
-	Read(cell string, kinds []kind.Kind) iter.Seq2[kind.Body, error]
+	// Read yields what was recorded of a cell, or of all of them, of these kinds, in order.
+	Read(cell string, kinds []kind.Kind) iter.Seq2[Recorded, error]
+}
+
+// Recorded is an entry of a cell.
+type Recorded struct {
+	Cell string
+	Body kind.Body
 }
 
 // Changes serves the calls of the API that look at layers.
@@ -46,7 +53,7 @@ type Changes struct {
 	Held func(cell string) (*handover.Bundle, error)
 	Log  *slog.Logger
 
-	fresh sync.Map // ids of cells whose plan this process made and nobody has come back for
+	fresh sync.Map // paths of plans that this process made and nobody has come back for
 }
 
 // find resolves a reference into a record, with the API's error.

@@ -39,65 +39,51 @@ func (c *Changes) MergePlan(ctx context.Context, q *connect.Request[skepv1.Merge
 	// Merges are durable before their effect (D3): a crash of the caller in the
 	// middle leaves this entry, and the journal in the caller's own state.
 	err = c.Record.Append(k.cell.ID, &kind.ApprovalDecided{
-		Proposal: proposal(k.cell.ID), Hash: k.diff.Hash, Decision: "allow", Who: k.by.String(), Identity: "uid", Scope: "once",
+		Proposal: proposal(k.cell.ID, false), Hash: k.diff.Hash, Decision: "allow", Who: k.by.String(), Identity: "uid", Scope: "once",
+		Active: bytesOf(q.Msg.WithActive),
 	})
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	if err := c.keepPlan(k.cell.ID, &mergePlan{UID: k.by.UID, Diff: k.diff}); err != nil {
+	plan := &mergePlan{UID: k.by.UID, Hash: k.diff.Hash, Root: rootsOf(k.diff), Diff: k.diff}
+	if err := c.keepPlan(k.cell.ID, false, plan); err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
 	return c.send(ctx, k, out)
 }
 
-// MergeCommit records every path that the caller merged, and ends the layer. What an
-// earlier call recorded before a crash is not recorded again.
+// MergeCommit records every path that the caller merged, and ends the layer; or that it
+// has taken them back. What an earlier call recorded before a crash is not recorded again.
 func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.MergeCommitRequest]) (*connect.Response[skepv1.Cell], error) {
-	r, p, err := c.caller(ctx, q.Msg.Cell)
-	if err != nil {
+	o, err := c.open(ctx, q.Msg.Cell, q.Msg.Hash, q.Msg.Undo)
+	switch {
+	case errors.Is(err, errNoPlan) && o.before.complete:
+		return connect.NewResponse(cells.Message(o.cell)), nil
+	case err != nil:
 		return nil, err
 	}
-	before, err := c.told(r.ID, q.Msg.Hash, p)
-	if err != nil {
-		return nil, connect.NewError(connect.CodeDataLoss, err)
-	}
-	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
-	switch {
-	case errors.Is(err, errNoPlan) && before.complete:
-		return connect.NewResponse(cells.Message(r)), nil
-	case err != nil:
-		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
-	}
-	paths, err := mergedPaths(plan.Diff, q.Msg.Paths)
-	if err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	parts := slices.Collect(slices.Chunk(paths, pathsPerEntry))
-	if len(parts) == 0 {
-		parts = [][]kind.Path{{}}
-	}
-	for i, part := range parts {
-		if i < before.parts {
-			continue
-		}
-		err := c.Record.Append(r.ID, &kind.MergeApplied{
-			Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.Diff)), Paths: part,
-			Part: uint32(i + 1), Parts: uint32(len(parts)),
-		})
-		if err != nil {
-			return nil, connect.NewError(connect.CodeUnavailable, err)
+	paths := o.plan.Undo
+	if !o.undo {
+		if paths, err = mergedPaths(o.plan.Diff, q.Msg.Paths); err != nil {
+			return nil, connect.NewError(connect.CodeInvalidArgument, err)
 		}
 	}
-	if !held(plan.Diff, paths) { // what waits for --with-active is nowhere else than in the layer
+	if err := c.applied(o, paths); err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	r := o.cell
+	// What waits for --with-active is nowhere else than in the layer. An undo changes no
+	// layer: one that is still there has all of it, one that is gone does not come back.
+	if !o.undo && !held(o.plan.Diff, paths) {
 		if r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged }); err != nil {
 			return nil, connect.NewError(connect.CodeUnavailable, err)
 		}
 	}
 	// The plan goes after the state that it decides: until then the call can be made again.
-	if err := c.endPlan(r.ID); err != nil {
+	if err := c.endPlan(r.ID, o.undo); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	if r.State == cells.Merged {
+	if !o.undo && r.State == cells.Merged {
 		// The tree has it and the record says so; the layer is only a rest now.
 		if err := c.DropLayer(ctx, r.ID); err != nil {
 			c.Log.Warn("the layer of a merged cell is left", "cell", r.ID, "err", err)
@@ -107,43 +93,76 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 	return connect.NewResponse(cells.Message(r)), nil
 }
 
-// MergeAbort records that the caller's merge changed nothing; once, as MergeCommit.
+// applied records paths, in as many entries as they need.
+func (c *Changes) applied(o *opened, paths []kind.Path) error {
+	parts := slices.Collect(slices.Chunk(paths, pathsPerEntry))
+	if len(parts) == 0 {
+		parts = [][]kind.Path{{}}
+	}
+	for i, part := range parts {
+		if i < o.before.parts {
+			continue
+		}
+		err := c.Record.Append(o.cell.ID, &kind.MergeApplied{
+			Hash: o.plan.Hash, Who: o.by.String(), Root: kind.Bytes(o.plan.Root), Paths: part,
+			Part: uint32(i + 1), Parts: uint32(len(parts)), Undo: o.undo,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MergeAbort records that the caller's merge, or its undo, changed nothing; once, as MergeCommit.
 func (c *Changes) MergeAbort(ctx context.Context, q *connect.Request[skepv1.MergeAbortRequest]) (*connect.Response[skepv1.Cell], error) {
-	r, p, err := c.caller(ctx, q.Msg.Cell)
-	if err != nil {
+	o, err := c.open(ctx, q.Msg.Cell, q.Msg.Hash, q.Msg.Undo)
+	switch {
+	case errors.Is(err, errNoPlan) && o.before.refused:
+		return connect.NewResponse(cells.Message(o.cell)), nil
+	case err != nil:
 		return nil, err
 	}
-	before, err := c.told(r.ID, q.Msg.Hash, p)
-	if err != nil {
-		return nil, connect.NewError(connect.CodeDataLoss, err)
-	}
-	plan, err := c.planOf(r.ID, p.UID, q.Msg.Hash)
-	switch {
-	case errors.Is(err, errNoPlan) && before.refused:
-		return connect.NewResponse(cells.Message(r)), nil
-	case err != nil:
-		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
-	}
-	if !before.refused {
-		err = c.Record.Append(r.ID, &kind.MergeRefused{
-			Hash: q.Msg.Hash, Who: p.String(), Root: kind.Bytes(rootsOf(plan.Diff)), Reason: q.Msg.Reason, Paths: []kind.Path{},
+	if !o.before.refused {
+		err = c.Record.Append(o.cell.ID, &kind.MergeRefused{
+			Hash: o.plan.Hash, Who: o.by.String(), Root: kind.Bytes(o.plan.Root), Reason: q.Msg.Reason, Paths: []kind.Path{}, Undo: o.undo,
 		})
 		if err != nil {
 			return nil, connect.NewError(connect.CodeUnavailable, err)
 		}
 	}
-	if err := c.endPlan(r.ID); err != nil {
+	if err := c.endPlan(o.cell.ID, o.undo); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	c.Record.Seal(r.ID)
-	return connect.NewResponse(cells.Message(r)), nil
+	c.Record.Seal(o.cell.ID)
+	return connect.NewResponse(cells.Message(o.cell)), nil
 }
 
-// caller finds the cell that a call is about, and who makes it.
-func (c *Changes) caller(ctx context.Context, ref string) (cells.Record, peer.Peer, error) {
+// opened is what was approved and is to be ended.
+type opened struct {
+	cell   cells.Record
+	by     peer.Peer
+	undo   bool
+	before told
+	plan   *mergePlan
+}
+
+// open finds what a caller tells the end of. Where there is no plan the error is
+// errNoPlan, and the rest says what the record has.
+func (c *Changes) open(ctx context.Context, ref, hash string, undo bool) (*opened, error) {
 	r, err := c.find(ref)
+	if err != nil {
+		return nil, err
+	}
 	p, _ := peer.Of(ctx)
-	return r, p, err
+	o := &opened{cell: r, by: p, undo: undo}
+	if o.before, err = c.told(r.ID, hash, undo, p); err != nil {
+		return nil, connect.NewError(connect.CodeDataLoss, err)
+	}
+	if o.plan, err = c.planOf(r.ID, undo, p.UID, hash); err != nil {
+		return o, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	return o, nil
 }
 
 // rootsOf is the one root that a difference touches, or the deepest directory
@@ -200,4 +219,12 @@ func digest(s *snapshot.State) string {
 		return ""
 	}
 	return hex.EncodeToString(s.Digest[:])
+}
+
+func bytesOf(names []string) []kind.Bytes {
+	var out []kind.Bytes
+	for _, n := range names {
+		out = append(out, kind.Bytes(n))
+	}
+	return out
 }

@@ -9,30 +9,38 @@ import (
 	"os"
 	"path/filepath"
 
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/snapshot"
 )
 
-// mergePlan is the difference that a caller is merging. It stands on the disk from
+// mergePlan is what a caller is merging, or taking back. It stands on the disk from
 // the approval until the caller has told what became of it, however often caller or
 // skepd end between: the record is to say which of the two it was. It opens nothing.
 type mergePlan struct {
 	UID  uint32
-	Diff *snapshot.Difference
+	Hash string
+	Root string
+	Diff *snapshot.Difference // that is merged
+	Undo []kind.Path          // that are taken back, instead
 }
-
-const planFile = "merge-plan"
 
 var errNoPlan = errors.New("no such merge is under way: plan it first")
 
-func (c *Changes) planPath(id string) string { return filepath.Join(c.Cells.Dir(id), planFile) }
+func (c *Changes) planPath(id string, undo bool) string {
+	name := "merge-plan"
+	if undo {
+		name = "undo-plan"
+	}
+	return filepath.Join(c.Cells.Dir(id), name)
+}
 
 // keepPlan replaces the plan of a cell: the last caller who read its difference merges.
-func (c *Changes) keepPlan(id string, m *mergePlan) error {
+func (c *Changes) keepPlan(id string, undo bool, m *mergePlan) error {
 	var raw bytes.Buffer
 	if err := gob.NewEncoder(&raw).Encode(m); err != nil {
 		return fmt.Errorf("keep the plan of a merge: %w", err)
 	}
-	path := c.planPath(id)
+	path := c.planPath(id, undo)
 	err := os.WriteFile(path+".new", raw.Bytes(), 0o600)
 	if err == nil {
 		err = os.Rename(path+".new", path)
@@ -40,13 +48,13 @@ func (c *Changes) keepPlan(id string, m *mergePlan) error {
 	if err != nil {
 		return fmt.Errorf("keep the plan of a merge: %w", err)
 	}
-	c.fresh.Store(id, true)
+	c.fresh.Store(path, true)
 	return nil
 }
 
 // planOf is the plan of a cell if it is this caller's, for this hash.
-func (c *Changes) planOf(id string, uid uint32, hash string) (*mergePlan, error) {
-	raw, err := os.ReadFile(c.planPath(id))
+func (c *Changes) planOf(id string, undo bool, uid uint32, hash string) (*mergePlan, error) {
+	raw, err := os.ReadFile(c.planPath(id, undo))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoPlan
 	}
@@ -57,15 +65,15 @@ func (c *Changes) planOf(id string, uid uint32, hash string) (*mergePlan, error)
 	if err := gob.NewDecoder(bytes.NewReader(raw)).Decode(&m); err != nil {
 		return nil, fmt.Errorf("read the plan of a merge: %w", err)
 	}
-	if m.Diff == nil || m.UID != uid || m.Diff.Hash != hash {
+	if m.Diff == nil && !undo || m.UID != uid || m.Hash != hash {
 		return nil, errNoPlan
 	}
 	return &m, nil
 }
 
 // endPlan forgets a plan whose end is recorded.
-func (c *Changes) endPlan(id string) error {
-	if err := os.Remove(c.planPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (c *Changes) endPlan(id string, undo bool) error {
+	if err := os.Remove(c.planPath(id, undo)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget the plan of a merge: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,9 @@ type Reading struct {
 	Lives  func(cell string) bool
 	// Ceiling is the operator's, read anew: it belongs to what a cell may reach (B87).
 	Ceiling func() (policy.Ceiling, error)
-	Clock   Clock
+	// Own are the host's addresses as the boxes have them (B105).
+	Own   func() []netip.Addr
+	Clock Clock
 }
 
 func (g *Reading) find(ref string) (cells.Record, error) {

@@ -35,6 +35,7 @@ func (g *Reading) would(r cells.Record, destination string) (*connect.Response[s
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
+	ceiling.Own = g.Own()
 	v := policy.Decide(q, boxlink.PolicyOf(p, ceiling))
 	host := q.Name
 	if host == "" {

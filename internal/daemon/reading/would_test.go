@@ -1,6 +1,7 @@
 package reading
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ net:
   - {name: a.example}
   - {name: "*.b.example", ports: [8000-8010]}
   - {ip: 192.0.2.1, ports: [80]}
+  - {ip: 192.0.2.7, ports: [80]}
 model: {roles: [coder]}
 `
 
@@ -22,7 +24,11 @@ model: {roles: [coder]}
 // that would allow it.
 func TestWould(t *testing.T) {
 	ceiling := policy.Ceiling{}
-	g := &Reading{Ceiling: func() (policy.Ceiling, error) { return ceiling, nil }}
+	own := netip.MustParseAddr("192.0.2.7")
+	g := &Reading{
+		Ceiling: func() (policy.Ceiling, error) { return ceiling, nil },
+		Own:     func() []netip.Addr { return []netip.Addr{own} },
+	}
 	r := cells.Record{ID: "cell", ProfileName: "p.yaml", Profile: netProfile}
 	for ask, want := range map[string]struct{ decision, what, rule, why, allow string }{
 		"a.example":           {"allow", "a.example:443 would be allowed", "a.example", "a rule allows it", ""},
@@ -31,6 +37,7 @@ func TestWould(t *testing.T) {
 		"x.b.example:8003":    {"allow", "would be allowed", "*.b.example", "judged when it is tried", ""},
 		"other.example":       {"block", "would be refused", "", "not-on-allowlist", "- {name: other.example}"},
 		"192.0.2.1:80":        {"allow", "192.0.2.1:80 would be allowed", "192.0.2.1", "a rule allows it", ""},
+		"192.0.2.7:80":        {"block", "would be refused", "", "ip-not-on-allowlist", policy.NotPermitted}, // the host's own (BX-8)
 		"[2001:db8::1]:80":    {"block", "[2001:db8::1]:80 would be refused", "", "ip-not-on-allowlist", `- {ip: "2001:db8::1", ports: [80]}`},
 		"2001:db8::1":         {"block", "[2001:db8::1]:443 would be refused", "", "ip-not-on-allowlist", `- {ip: "2001:db8::1"}`},
 		"mesh.skep.alt:80":    {"allow", "would be allowed", "model: of p.yaml", "a rule allows it", ""},

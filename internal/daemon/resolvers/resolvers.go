@@ -68,6 +68,17 @@ func (r *Watcher) Current() *skepv1.ResolverUpdate {
 	return r.now
 }
 
+// Own are the host's addresses that a box is told.
+func (r *Watcher) Own() []netip.Addr {
+	var out []netip.Addr
+	for _, text := range r.Current().OwnAddresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
 func (r *Watcher) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

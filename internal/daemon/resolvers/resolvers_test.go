@@ -50,7 +50,7 @@ func TestChangesArePushed(t *testing.T) {
 	if len(now.Hosts) == 0 || now.Hosts[0].Name != "localhost" || len(now.Hosts[0].Addresses) != 2 {
 		t.Errorf("hosts %v", now.Hosts)
 	}
-	if len(now.OwnAddresses) == 0 {
+	if len(now.OwnAddresses) == 0 || len(w.Own()) != len(now.OwnAddresses) {
 		t.Error("the host has no address of its own")
 	}
 	c.next()

@@ -70,13 +70,14 @@ type ApprovalOpened struct {
 // ApprovalDecided is the answer: which identity, for which hash, at the
 // entry's time (field report L06).
 type ApprovalDecided struct {
-	Proposal string `json:"proposal"`
-	Hash     string `json:"hash"`
-	Decision string `json:"decision"` // allow, block
-	Who      string `json:"who"`
-	Identity string `json:"identity"` // how that is known: uid, key fingerprint, issuer
-	Scope    string `json:"scope"`    // once, cell, rule
-	Reason   string `json:"reason,omitempty"`
+	Proposal string  `json:"proposal"`
+	Hash     string  `json:"hash"`
+	Decision string  `json:"decision"` // allow, block
+	Who      string  `json:"who"`
+	Identity string  `json:"identity"` // how that is known: uid, key fingerprint, issuer
+	Scope    string  `json:"scope"`    // once, cell, rule
+	Reason   string  `json:"reason,omitempty"`
+	Active   []Bytes `json:"active,omitempty"` // of a merge: the active paths that were allowed, as they were named (S5a)
 }
 
 // Kind implements [Body].

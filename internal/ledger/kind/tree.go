@@ -50,16 +50,17 @@ type MergeApplied struct {
 	Paths []Path `json:"paths"`
 	Part  uint32 `json:"part"`
 	Parts uint32 `json:"parts"`
-	Undo  bool   `json:"undo,omitempty"`
+	Undo  bool   `json:"undo,omitempty"` // a merge that was taken back
 }
 
-// MergeRefused is a merge that changed nothing.
+// MergeRefused is a merge, or the taking back of one, that changed nothing.
 type MergeRefused struct {
 	Hash   string `json:"hash"`
 	Who    string `json:"who"`
 	Root   Bytes  `json:"root"`
 	Reason string `json:"reason"`
 	Paths  []Path `json:"paths"` // those in the way
+	Undo   bool   `json:"undo,omitempty"`
 }
 
 // Kind implements [Body].

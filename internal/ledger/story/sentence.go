@@ -138,7 +138,11 @@ func tree(b kind.Body) string {
 		}
 		return say("%s %s difference %s in %s: %s", b.Who, what, short(b.Hash), b.Root, paths(b.Paths))
 	case *kind.MergeRefused:
-		return say("%s: difference %s: %s: %s", b.Who, short(b.Hash), b.Reason, paths(b.Paths))
+		what := "merge"
+		if b.Undo {
+			what = "undo"
+		}
+		return say("%s: %s of difference %s: %s: %s", b.Who, what, short(b.Hash), b.Reason, paths(b.Paths))
 	}
 	return ""
 }
@@ -183,7 +187,12 @@ func rights(b kind.Body) string {
 	case *kind.ApprovalOpened:
 		return say("%s, bound by %s", b.Subject, short(b.Hash))
 	case *kind.ApprovalDecided:
-		return say("%s (%s) said %s to %s, for %s", b.Who, b.Identity, b.Decision, short(b.Hash), b.Scope) + because(b.Reason, "", 0, "")
+		what, _, _ := strings.Cut(b.Proposal, " ")
+		s := say("%s (%s) said %s to %s %s, for %s", b.Who, b.Identity, b.Decision, what, short(b.Hash), b.Scope)
+		for _, path := range b.Active {
+			s += say(", with active %s", path)
+		}
+		return s + because(b.Reason, "", 0, "")
 	}
 	return "no sentence for this kind"
 }

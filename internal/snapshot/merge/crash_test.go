@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"skep.dev/skep/internal/snapshot/layer"
 	"skep.dev/skep/internal/snapshot/layertest"
@@ -134,17 +135,23 @@ func TestCrashDuringUndo(t *testing.T) {
 	_, err := f.apply(hash, nil)
 	must(t, err)
 	for n := 1; ; n++ {
+		begin := time.Now()
 		crashed := crashes(func(step func(string) error) {
-			must(t, undo(context.Background(), f.state, hash, step))
+			must(t, undo(context.Background(), f.state, hash, nil, step))
 		}, n)
 		_, err := Recover(f.state)
 		must(t, err)
 		now := f.look()
+		undone, err := Undone(f.state, hash, begin)
+		must(t, err)
+		if undone != (difference(now, before) == "") {
+			t.Errorf("step %d: told as undone: %v", n, undone)
+		}
 		if difference(now, before) == "" {
 			if !crashed {
 				return
 			}
-			if _, err := findMerge(f.state, hash); err == nil {
+			if _, err := Undoable(f.state, hash); err == nil {
 				t.Fatalf("step %d: taken back and still there", n)
 			}
 			_, err = f.apply(hash, nil)

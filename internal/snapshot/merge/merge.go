@@ -179,11 +179,17 @@ func lock(state string, wait bool) (unlock func(), err error) {
 
 const undoPrefix = "undo-"
 
-// Undo takes the merge of hash (12 to 64 hex digits) back, all or nothing:
-// every path must still be as the merge left it.
-func Undo(ctx context.Context, stateDir, hash string) error { return undo(ctx, stateDir, hash, nil) }
+// Undoable completes the hash (12 to 64 hex digits) of a merge that can be taken back.
+func Undoable(stateDir, hash string) (full string, err error) { return findMerge(stateDir, hash) }
 
-func undo(ctx context.Context, stateDir, hash string, step func(string) error) error {
+// Undo takes the merge of hash (12 to 64 hex digits) back, all or nothing:
+// every path must still be as the merge left it. planned is called before anything of
+// it is done; an error changes nothing. It may be nil.
+func Undo(ctx context.Context, stateDir, hash string, planned func() error) error {
+	return undo(ctx, stateDir, hash, planned, nil)
+}
+
+func undo(ctx context.Context, stateDir, hash string, planned func() error, step func(string) error) error {
 	unlock, err := lock(stateDir, true)
 	if err != nil {
 		return err
@@ -209,6 +215,15 @@ func undo(ctx context.Context, stateDir, hash string, step func(string) error) e
 		return err
 	}
 	defer t.closeRoots()
+	if planned != nil {
+		if err := planned(); err != nil {
+			return err
+		}
+	}
+	// What an undo of the same hash has left: it was merged again since.
+	if err := os.RemoveAll(t.dir); err != nil {
+		return err
+	}
 	t.undoes, t.step = full, step
 	for i := range t.units {
 		u := &t.units[i]
@@ -229,7 +244,7 @@ func undo(ctx context.Context, stateDir, hash string, step func(string) error) e
 // findMerge completes a prefix.
 func findMerge(stateDir, hash string) (string, error) {
 	entries, err := os.ReadDir(mergesDir(stateDir))
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
 	found := ""

@@ -235,9 +235,9 @@ func TestMergeMakesTheTreeWhatTheCellSaw(t *testing.T) {
 		if st.Ino != other.Ino {
 			t.Error("a hard link of the layer became two files")
 		}
-		must(t, Undo(context.Background(), f.state, hash))
+		must(t, Undo(context.Background(), f.state, hash, nil))
 		same(t, "tree after undo", f.look(), before)
-		if err := Undo(context.Background(), f.state, hash); err == nil {
+		if err := Undo(context.Background(), f.state, hash, nil); err == nil {
 			t.Error("a merge was taken back twice")
 		}
 	})
@@ -427,4 +427,23 @@ func TestImmutableFileRefusesAll(t *testing.T) {
 		}
 		same(t, victim, f.look(), before)
 	}
+}
+
+// What has to be known before an undo is known before, or nothing is done.
+func TestUndoIsToldBeforeItIsDone(t *testing.T) {
+	f := newFixture(t, hardBase(), hardCell())
+	if _, err := Undoable(f.state, strings.Repeat("0", 12)); err == nil {
+		t.Error("something that was never merged can be taken back")
+	}
+	hash := f.diff().Hash
+	_, err := f.apply(hash, nil)
+	must(t, err)
+	if full, err := Undoable(f.state, hash[:12]); full != hash || err != nil {
+		t.Errorf("%s, %v", full, err)
+	}
+	after, no := f.look(), errors.New("not now")
+	if err := Undo(context.Background(), f.state, hash, func() error { return no }); !errors.Is(err, no) {
+		t.Errorf("got %v", err)
+	}
+	same(t, "tree after an undo that was not to be", f.look(), after)
 }

@@ -97,10 +97,19 @@ func recoverOne(dir string, now time.Time, step func(string) error) (*Recovered,
 // Finished reports whether the merge of hash, in full, was carried to its end since
 // then and not taken back: the tree is "after". It is meant to be asked after Recover.
 func Finished(stateDir, hash string, since time.Time) (bool, error) {
+	return finished(stateDir, "", hash, since)
+}
+
+// Undone is Finished for taking that merge back.
+func Undone(stateDir, hash string, since time.Time) (bool, error) {
+	return finished(stateDir, undoPrefix, hash, since)
+}
+
+func finished(stateDir, prefix, hash string, since time.Time) (bool, error) {
 	if len(hash) != 64 || filepath.Base(hash) != hash {
 		return false, fmt.Errorf("%q is no whole hash", hash)
 	}
-	h, err := readJournal(filepath.Join(mergesDir(stateDir), hash))
+	h, err := readJournal(filepath.Join(mergesDir(stateDir), prefix+hash))
 	if err != nil {
 		return false, err
 	}

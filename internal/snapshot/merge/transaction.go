@@ -206,8 +206,8 @@ func syncDirs(dirs ...string) error {
 	return nil
 }
 
-// finish removes the staging directories with the old objects in them, closes
-// the journal, and forgets a merge that was taken back.
+// finish removes the staging directories with the old objects in them, forgets a merge
+// that was taken back, and closes the journal.
 func (t *transaction) finish() error {
 	for _, r := range t.roots {
 		if err := t.do("clean"); err != nil {
@@ -221,11 +221,12 @@ func (t *transaction) finish() error {
 		if err := t.do("forget"); err != nil {
 			return err
 		}
-		if err := os.RemoveAll(filepath.Join(filepath.Dir(t.dir), t.undoes)); err != nil {
-			return err
+		// An undo is not taken back: its journal stays, to tell that it was done.
+		for _, dir := range []string{filepath.Join(filepath.Dir(t.dir), t.undoes), filepath.Join(t.dir, oldName)} {
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
 		}
-		t.journal.close()
-		return os.RemoveAll(t.dir)
 	}
 	if err := t.do("close"); err != nil {
 		return err

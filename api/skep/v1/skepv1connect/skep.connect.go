@@ -61,10 +61,14 @@ const (
 	SkepMergeCommitProcedure = "/skep.v1.Skep/MergeCommit"
 	// SkepMergeAbortProcedure is the fully-qualified name of the Skep's MergeAbort RPC.
 	SkepMergeAbortProcedure = "/skep.v1.Skep/MergeAbort"
+	// SkepMergeUndoProcedure is the fully-qualified name of the Skep's MergeUndo RPC.
+	SkepMergeUndoProcedure = "/skep.v1.Skep/MergeUndo"
 	// SkepDropProcedure is the fully-qualified name of the Skep's Drop RPC.
 	SkepDropProcedure = "/skep.v1.Skep/Drop"
 	// SkepLedgerReadProcedure is the fully-qualified name of the Skep's LedgerRead RPC.
 	SkepLedgerReadProcedure = "/skep.v1.Skep/LedgerRead"
+	// SkepLedgerSealProcedure is the fully-qualified name of the Skep's LedgerSeal RPC.
+	SkepLedgerSealProcedure = "/skep.v1.Skep/LedgerSeal"
 	// SkepExplainProcedure is the fully-qualified name of the Skep's Explain RPC.
 	SkepExplainProcedure = "/skep.v1.Skep/Explain"
 	// SkepCheckProcedure is the fully-qualified name of the Skep's Check RPC.
@@ -92,8 +96,13 @@ type SkepClient interface {
 	MergePlan(context.Context, *connect.Request[v1.MergePlanRequest]) (*connect.ServerStreamForClient[v1.DiffChunk], error)
 	MergeCommit(context.Context, *connect.Request[v1.MergeCommitRequest]) (*connect.Response[v1.Cell], error)
 	MergeAbort(context.Context, *connect.Request[v1.MergeAbortRequest]) (*connect.Response[v1.Cell], error)
+	// MergeUndo records that the caller takes its merge back, before it does. MergeCommit
+	// or MergeAbort, with undo, tells what became of that.
+	MergeUndo(context.Context, *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error)
 	Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error)
 	LedgerRead(context.Context, *connect.Request[v1.LedgerReadRequest]) (*connect.ServerStreamForClient[v1.LedgerEntry], error)
+	// LedgerSeal returns when what was recorded of every cell that has ended is signed.
+	LedgerSeal(context.Context, *connect.Request[v1.LedgerSealRequest]) (*connect.Response[v1.LedgerSealResponse], error)
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	Check(context.Context, *connect.Request[v1.CheckRequest]) (*connect.Response[v1.CheckResponse], error)
 	Doctor(context.Context, *connect.Request[v1.DoctorRequest]) (*connect.Response[v1.DoctorResponse], error)
@@ -176,6 +185,12 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			connect.WithSchema(skepMethods.ByName("MergeAbort")),
 			connect.WithClientOptions(opts...),
 		),
+		mergeUndo: connect.NewClient[v1.MergeUndoRequest, v1.Cell](
+			httpClient,
+			baseURL+SkepMergeUndoProcedure,
+			connect.WithSchema(skepMethods.ByName("MergeUndo")),
+			connect.WithClientOptions(opts...),
+		),
 		drop: connect.NewClient[v1.DropRequest, v1.Cell](
 			httpClient,
 			baseURL+SkepDropProcedure,
@@ -186,6 +201,12 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			httpClient,
 			baseURL+SkepLedgerReadProcedure,
 			connect.WithSchema(skepMethods.ByName("LedgerRead")),
+			connect.WithClientOptions(opts...),
+		),
+		ledgerSeal: connect.NewClient[v1.LedgerSealRequest, v1.LedgerSealResponse](
+			httpClient,
+			baseURL+SkepLedgerSealProcedure,
+			connect.WithSchema(skepMethods.ByName("LedgerSeal")),
 			connect.WithClientOptions(opts...),
 		),
 		explain: connect.NewClient[v1.ExplainRequest, v1.ExplainResponse](
@@ -222,8 +243,10 @@ type skepClient struct {
 	mergePlan   *connect.Client[v1.MergePlanRequest, v1.DiffChunk]
 	mergeCommit *connect.Client[v1.MergeCommitRequest, v1.Cell]
 	mergeAbort  *connect.Client[v1.MergeAbortRequest, v1.Cell]
+	mergeUndo   *connect.Client[v1.MergeUndoRequest, v1.Cell]
 	drop        *connect.Client[v1.DropRequest, v1.Cell]
 	ledgerRead  *connect.Client[v1.LedgerReadRequest, v1.LedgerEntry]
+	ledgerSeal  *connect.Client[v1.LedgerSealRequest, v1.LedgerSealResponse]
 	explain     *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	check       *connect.Client[v1.CheckRequest, v1.CheckResponse]
 	doctor      *connect.Client[v1.DoctorRequest, v1.DoctorResponse]
@@ -284,6 +307,11 @@ func (c *skepClient) MergeAbort(ctx context.Context, req *connect.Request[v1.Mer
 	return c.mergeAbort.CallUnary(ctx, req)
 }
 
+// MergeUndo calls skep.v1.Skep.MergeUndo.
+func (c *skepClient) MergeUndo(ctx context.Context, req *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error) {
+	return c.mergeUndo.CallUnary(ctx, req)
+}
+
 // Drop calls skep.v1.Skep.Drop.
 func (c *skepClient) Drop(ctx context.Context, req *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error) {
 	return c.drop.CallUnary(ctx, req)
@@ -292,6 +320,11 @@ func (c *skepClient) Drop(ctx context.Context, req *connect.Request[v1.DropReque
 // LedgerRead calls skep.v1.Skep.LedgerRead.
 func (c *skepClient) LedgerRead(ctx context.Context, req *connect.Request[v1.LedgerReadRequest]) (*connect.ServerStreamForClient[v1.LedgerEntry], error) {
 	return c.ledgerRead.CallServerStream(ctx, req)
+}
+
+// LedgerSeal calls skep.v1.Skep.LedgerSeal.
+func (c *skepClient) LedgerSeal(ctx context.Context, req *connect.Request[v1.LedgerSealRequest]) (*connect.Response[v1.LedgerSealResponse], error) {
+	return c.ledgerSeal.CallUnary(ctx, req)
 }
 
 // Explain calls skep.v1.Skep.Explain.
@@ -328,8 +361,13 @@ type SkepHandler interface {
 	MergePlan(context.Context, *connect.Request[v1.MergePlanRequest], *connect.ServerStream[v1.DiffChunk]) error
 	MergeCommit(context.Context, *connect.Request[v1.MergeCommitRequest]) (*connect.Response[v1.Cell], error)
 	MergeAbort(context.Context, *connect.Request[v1.MergeAbortRequest]) (*connect.Response[v1.Cell], error)
+	// MergeUndo records that the caller takes its merge back, before it does. MergeCommit
+	// or MergeAbort, with undo, tells what became of that.
+	MergeUndo(context.Context, *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error)
 	Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error)
 	LedgerRead(context.Context, *connect.Request[v1.LedgerReadRequest], *connect.ServerStream[v1.LedgerEntry]) error
+	// LedgerSeal returns when what was recorded of every cell that has ended is signed.
+	LedgerSeal(context.Context, *connect.Request[v1.LedgerSealRequest]) (*connect.Response[v1.LedgerSealResponse], error)
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	Check(context.Context, *connect.Request[v1.CheckRequest]) (*connect.Response[v1.CheckResponse], error)
 	Doctor(context.Context, *connect.Request[v1.DoctorRequest]) (*connect.Response[v1.DoctorResponse], error)
@@ -408,6 +446,12 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 		connect.WithSchema(skepMethods.ByName("MergeAbort")),
 		connect.WithHandlerOptions(opts...),
 	)
+	skepMergeUndoHandler := connect.NewUnaryHandler(
+		SkepMergeUndoProcedure,
+		svc.MergeUndo,
+		connect.WithSchema(skepMethods.ByName("MergeUndo")),
+		connect.WithHandlerOptions(opts...),
+	)
 	skepDropHandler := connect.NewUnaryHandler(
 		SkepDropProcedure,
 		svc.Drop,
@@ -418,6 +462,12 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 		SkepLedgerReadProcedure,
 		svc.LedgerRead,
 		connect.WithSchema(skepMethods.ByName("LedgerRead")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepLedgerSealHandler := connect.NewUnaryHandler(
+		SkepLedgerSealProcedure,
+		svc.LedgerSeal,
+		connect.WithSchema(skepMethods.ByName("LedgerSeal")),
 		connect.WithHandlerOptions(opts...),
 	)
 	skepExplainHandler := connect.NewUnaryHandler(
@@ -462,10 +512,14 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 			skepMergeCommitHandler.ServeHTTP(w, r)
 		case SkepMergeAbortProcedure:
 			skepMergeAbortHandler.ServeHTTP(w, r)
+		case SkepMergeUndoProcedure:
+			skepMergeUndoHandler.ServeHTTP(w, r)
 		case SkepDropProcedure:
 			skepDropHandler.ServeHTTP(w, r)
 		case SkepLedgerReadProcedure:
 			skepLedgerReadHandler.ServeHTTP(w, r)
+		case SkepLedgerSealProcedure:
+			skepLedgerSealHandler.ServeHTTP(w, r)
 		case SkepExplainProcedure:
 			skepExplainHandler.ServeHTTP(w, r)
 		case SkepCheckProcedure:
@@ -525,12 +579,20 @@ func (UnimplementedSkepHandler) MergeAbort(context.Context, *connect.Request[v1.
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.MergeAbort is not implemented"))
 }
 
+func (UnimplementedSkepHandler) MergeUndo(context.Context, *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.MergeUndo is not implemented"))
+}
+
 func (UnimplementedSkepHandler) Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Drop is not implemented"))
 }
 
 func (UnimplementedSkepHandler) LedgerRead(context.Context, *connect.Request[v1.LedgerReadRequest], *connect.ServerStream[v1.LedgerEntry]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.LedgerRead is not implemented"))
+}
+
+func (UnimplementedSkepHandler) LedgerSeal(context.Context, *connect.Request[v1.LedgerSealRequest]) (*connect.Response[v1.LedgerSealResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.LedgerSeal is not implemented"))
 }
 
 func (UnimplementedSkepHandler) Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error) {
