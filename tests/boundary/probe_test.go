@@ -274,7 +274,7 @@ func (a attempt) drip() error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	_ = c.SetDeadline(time.Now().Add(4 * patience))
-	for b := make([]byte, 10000); err == nil; <-tick.C {
+	for b := make([]byte, 500); err == nil; <-tick.C {
 		if _, err = c.Write(b); err == nil {
 			_, err = io.ReadFull(c, b)
 		}
