@@ -14,7 +14,7 @@ import (
 // and a walk, only when the cell may have passed its limit: what it held at the
 // last look, and all that the filesystem has taken in since, whoever wrote it, are
 // the most that it can hold. What others free meanwhile can hide growth, until the
-// next look, which comes within a minute anyway.
+// next look, which comes within a minute, or at its end.
 type Gauge struct {
 	limit int64                                    // bytes
 	used  func() (int64, error)                    // bytes of the filesystem that are taken
@@ -31,6 +31,10 @@ type Gauge struct {
 const (
 	longest  = time.Minute // between two looks
 	lookTime = time.Minute // for one
+
+	// fastest is what a cell can write in a second, in bytes: one that ends before it can
+	// have passed its limit is not looked at.
+	fastest = 8 << 30
 )
 
 // NewGauge returns that of a cell which is to be built, with its layer below state.
@@ -104,7 +108,11 @@ func (g *Gauge) read(ctx context.Context) (bytes int64, err error) {
 	defer g.mu.Unlock()
 	used, err := g.used()
 	most, known := g.held+max(0, used-g.before), err == nil && !g.at.IsZero()
-	if known && most <= g.limit && g.now().Sub(g.at) < longest {
+	age := longest
+	if g.ended() { // there is no next look
+		age = time.Duration(float64(g.limit-g.held) / fastest * float64(time.Second))
+	}
+	if known && most <= g.limit && g.now().Sub(g.at) < age {
 		return most, nil
 	}
 	held, lookErr := g.look(ctx)

@@ -5,13 +5,25 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"skep.dev/skep/internal/cell"
 )
+
+// over is a cell that has ended.
+type over struct{ cell.Running }
+
+func (over) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
 
 func TestGaugeLooksOnlyWhenItMust(t *testing.T) {
 	now, used, held, looks := time.Unix(1000, 0), int64(500), int64(0), 0
 	var broken error
+	var running cell.Running
 	g := Gauge{
-		limit: 100, now: func() time.Time { return now },
+		limit: 100, now: func() time.Time { return now }, cell: func() cell.Running { return running },
 		used: func() (int64, error) { return used, nil },
 		look: func(context.Context) (int64, error) { looks++; return held, broken },
 	}
@@ -37,6 +49,10 @@ func TestGaugeLooksOnlyWhenItMust(t *testing.T) {
 			t.Errorf("step %d: %d, %v after %d looks, want %d after %d", i, got, err, looks, step.want, step.looks)
 		}
 	}
+	running = over{}
+	if got, err := g.read(context.Background()); err != nil || got != 80 || looks != 6 {
+		t.Errorf("at the end: %d, %v after %d looks", got, err, looks)
+	}
 	used += 21
 	if _, err := g.read(context.Background()); !errors.Is(err, broken) {
 		t.Errorf("it may hold more, nobody could look, and the error is %v", err)
@@ -46,7 +62,7 @@ func TestGaugeLooksOnlyWhenItMust(t *testing.T) {
 // TestGaugeBegunLater: what was there before is looked at first.
 func TestGaugeBegunLater(t *testing.T) {
 	g := Gauge{
-		limit: 100, now: time.Now, used: func() (int64, error) { return 0, nil },
+		limit: 100, now: time.Now, cell: func() cell.Running { return nil }, used: func() (int64, error) { return 0, nil },
 		look: func(context.Context) (int64, error) { return 70, nil },
 	}
 	if got, err := g.read(context.Background()); got != 70 || err != nil {
