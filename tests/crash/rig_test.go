@@ -221,7 +221,10 @@ func (r *rig) entries() map[string][]entry {
 // entry is what a test asks of one.
 type entry struct {
 	Cell, Seq, Kind string
-	Body            struct{ Cause, Detail string }
+	Body            struct {
+		Cause, Detail, Proposal string
+		Undo                    bool
+	}
 }
 
 // verify proves the ledger: valid, or valid with a tail that is not sealed yet (D8).
