@@ -159,15 +159,19 @@ func copies(t *testing.T) string {
 	return dir
 }
 
-// kill ends every process of a program. A box of root's worker stands in a root of its
-// own, where its path is another: it is told by its parent.
+// kill ends every process of a program, which says its path in its arguments, or whose
+// parent does.
 func kill(program string) (killed int) {
-	dir, name := filepath.Split(program)
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, at := range lines {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, at := range stats {
+		raw, err := os.ReadFile(at)
+		begin, end := strings.IndexByte(string(raw), '('), strings.LastIndexByte(string(raw), ')')
+		if err != nil || begin < 0 || end < begin || string(raw[begin+1:end]) != filepath.Base(program) {
+			continue
+		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(at)))
-		path := commandOf(pid)
-		ours := path == program || path == "/"+name && commandOf(parentOf(pid)) == filepath.Join(dir, "skep-worker")
+		parent, _ := strconv.Atoi(strings.Fields(string(raw[end+1:]))[1])
+		ours := strings.HasPrefix(said(pid), filepath.Dir(program)) || strings.HasPrefix(said(parent), filepath.Dir(program))
 		if ours && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			killed++
 		}
@@ -175,24 +179,7 @@ func kill(program string) (killed int) {
 	return killed
 }
 
-// commandOf is the path that a process was started by, "" if it is gone.
-func commandOf(pid int) string {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return ""
-	}
-	path, _, _ := strings.Cut(string(raw), "\x00")
-	return path
-}
-
-// parentOf is the parent of a process, 0 if it is gone.
-func parentOf(pid int) int {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(raw), "\nPPid:\t")
-	number, _, _ := strings.Cut(rest, "\n")
-	ppid, _ := strconv.Atoi(number)
-	return ppid
+func said(pid int) string {
+	raw, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return string(raw)
 }
