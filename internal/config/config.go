@@ -26,10 +26,10 @@ const (
 type Target struct {
 	Name   string
 	Kind   TargetKind
-	Script string    // absolute path, of Script
-	URL    *url.URL  // of OpenAI
-	Key    KeySource // of OpenAI; the zero value sends no key
-	Remote Remote    // of OpenAI
+	Script string   // absolute path, of Script
+	URL    *url.URL // of OpenAI
+	Key    string   // absolute path of the file that has it, of OpenAI; "" sends no key
+	Remote Remote   // of OpenAI
 	Line   int
 }
 
@@ -49,13 +49,6 @@ type Price struct {
 	Version           string
 	Input, Output     int64
 	Cached, Reasoning *int64
-}
-
-// KeySource says where a provider's key is: in a file or in a variable of the
-// gateway's own environment.
-type KeySource struct {
-	Scheme string // "file", "env" or ""
-	Value  string // absolute path, or name of the variable
 }
 
 // Role is one entry of `roles:`: names of targets in the order of trial.
@@ -206,30 +199,32 @@ func (r reader) url(n *strict.Node) *url.URL {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Opaque != "":
 		r.Fault(n, fmt.Sprintf("openai cannot be %q", s), "write a URL such as "+example)
 	case u.User != nil:
-		r.Fault(n, "a URL must not hold a password", "write key: file:PATH or env:NAME")
+		r.Fault(n, "a URL must not hold a password", "write key: file:PATH")
 	case u.RawQuery != "" || u.Fragment != "":
 		r.Fault(n, "a base URL has no ? and no #", "remove them")
 	}
 	return u
 }
 
-// key takes a source. A value is refused without being repeated: it may be a
-// real key, and faults are printed.
-func (r reader) key(n *strict.Node) KeySource {
-	const fix = `name where it is: "file:/etc/skep/openai.key" or "env:OPENAI_API_KEY"`
-	s, ok := r.Str(n, "key", "file:/etc/skep/openai.key")
+// key takes a file. A value is refused without being repeated: it may be a real key,
+// and faults are printed. A variable cannot be one: skepd starts with none of anybody's.
+func (r reader) key(n *strict.Node) string {
+	const example = "file:/etc/skep/openai.key"
+	s, ok := r.Str(n, "key", example)
 	if !ok {
-		return KeySource{}
+		return ""
 	}
 	scheme, value, _ := strings.Cut(s, ":")
 	switch {
 	case scheme == "file" && filepath.IsAbs(value):
-		return KeySource{scheme, filepath.Clean(value)}
-	case scheme == "env" && word.MatchString(value) && !strings.ContainsAny(value, ".:/-"):
-		return KeySource{scheme, value}
+		return filepath.Clean(value)
+	case scheme == "env":
+		r.Secret(n.Pos, "skepd reads no key from an environment, neither yours nor its own",
+			`write the key into a file that only its user may read, and name that: "`+example+`"`)
+	default:
+		r.Secret(n.Pos, "key does not name a file", `name the file that has it: "`+example+`"`)
 	}
-	r.Secret(n.Pos, "key does not name a source", fix)
-	return KeySource{}
+	return ""
 }
 
 func (r reader) role(f strict.Field) {

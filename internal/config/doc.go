@@ -3,7 +3,7 @@
 //
 // Its laws:
 //   - As strict as a profile: each fault has its line, all at once.
-//   - A key names where a secret is, never the secret: `file:` or `env:`.
+//   - A key names the file that holds a secret, never the secret.
 //   - The ceiling is a second policy that an agent cannot reach: both must
 //     allow, and its deny rules beat every allow (B87). An absent ceiling file
 //     is the default ceiling; one that cannot be read is an error, never that.

@@ -12,7 +12,7 @@ func TestRemoteTarget(t *testing.T) {
 targets:
   gpt:
     openai: https://api.example.org/v1
-    key: env:EXAMPLE_KEY
+    key: file:/etc/skep/example.key
     model: gpt-large
     limit_field: max_completion_tokens
     usage_chunk: false

@@ -167,18 +167,8 @@ func translateTarget(t config.Target) (out control.Target, err error) {
 	default:
 		return out, errors.New("neither a script nor an OpenAI-compatible URL")
 	}
-	switch t.Key.Scheme {
-	case "":
-	case "file":
-		out.File, err = os.Open(t.Key.Value)
-	case "env":
-		value, ok := os.LookupEnv(t.Key.Value)
-		if !ok {
-			return out, fmt.Errorf("skepd's own environment has no %s: put the key in a file, `key: file:PATH`", t.Key.Value)
-		}
-		out.File, err = control.KeyFile(value)
-	default:
-		err = fmt.Errorf("a key from %q", t.Key.Scheme)
+	if t.Key != "" {
+		out.File, err = os.Open(t.Key)
 	}
 	return out, err
 }

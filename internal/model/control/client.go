@@ -216,22 +216,3 @@ func sortedKeys(m map[string]Target) []string {
 	slices.Sort(keys)
 	return keys
 }
-
-// KeyFile returns a file from which a key can be read once, for a key that is not
-// in a file already. The caller closes it after Config.
-func KeyFile(key string) (*os.File, error) {
-	// A pipe holds far more than a key, so that the write cannot wait.
-	if len(key) > 4096 {
-		return nil, errors.New("a key is longer than 4096 bytes")
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("make a pipe for a key: %w", err)
-	}
-	_, err = w.WriteString(key)
-	if err = errors.Join(err, w.Close()); err != nil {
-		_ = r.Close()
-		return nil, fmt.Errorf("write a key: %w", err)
-	}
-	return r, nil
-}

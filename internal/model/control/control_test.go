@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -107,16 +108,25 @@ func addCell(t *testing.T, c *Client, id string) {
 	}
 }
 
-func TestConfigCarriesKeysAsDescriptors(t *testing.T) {
-	f := &fake{}
-	client, _ := talk(t, f, nil)
-	key, err := KeyFile("sk-1")
+// keyFile is a key as skepd opens it.
+func keyFile(t *testing.T, key string) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer key.Close()
-	other, _ := KeyFile("sk-2")
-	defer other.Close()
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func TestConfigCarriesKeysAsDescriptors(t *testing.T) {
+	f := &fake{}
+	client, _ := talk(t, f, nil)
+	key, other := keyFile(t, "sk-1"), keyFile(t, "sk-2")
 	cfg := Config{Targets: map[string]Target{
 		"b": {OpenAI: "https://b.example/v1", File: other}, "a": {OpenAI: "https://a.example/v1", File: key},
 		"c": {OpenAI: "http://127.0.0.1:1/v1", Price: &Price{Input: 3}},
