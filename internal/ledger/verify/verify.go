@@ -7,7 +7,8 @@
 //   - What was sealed cannot change, be cut, moved or doubled and still be valid;
 //     a good signature is never enough without the chain that it signs.
 //   - It streams: the seals once, then the journal once, in memory that grows
-//     with the number of cells and not with the number of entries.
+//     with the number of cells, by some 220 bytes each, and not with the number
+//     of entries.
 //   - The exit statuses and the words of a fault are what scripts rely on: a new
 //     fault gets one of the nine statuses, not a new one.
 package verify
