@@ -33,7 +33,6 @@ func TestMemoryOfACell(t *testing.T) {
 	if err := l.AppendAll(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
-	all = nil
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
