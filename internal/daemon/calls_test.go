@@ -56,3 +56,17 @@ func TestRunCallsAreAlike(t *testing.T) {
 		t.Error("called after its time")
 	}
 }
+
+// A check takes ~ as a run does.
+func TestCheckKnowsTheHome(t *testing.T) {
+	l := newLab(t).start()
+	q := &skepv1.CheckRequest{ProfileName: "p.yaml", ProfileDir: "/", Profile: []byte("version: v1\npaths: [{path: ~/src, rights: ro}]\n")}
+	r, err := l.client().Check(t.Context(), connect.NewRequest(q))
+	if err != nil || len(r.Msg.Faults) == 0 {
+		t.Errorf("without a home: %v, %v", r, err)
+	}
+	q.Home = "/home/somebody"
+	if r, err = l.client().Check(t.Context(), connect.NewRequest(q)); err != nil || len(r.Msg.Faults) != 0 || r.Msg.Digest == "" {
+		t.Errorf("with a home: %v, %v", r, err)
+	}
+}

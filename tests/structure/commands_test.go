@@ -48,6 +48,12 @@ func TestTextsNameCommandsThatExist(t *testing.T) {
 
 // manPage is that of the longest command at the head of words, and what is left.
 func manPage(words []string) (page, rest string) {
+	if words[0] == "help" { // has no page: it shows the others
+		words = words[1:]
+		if text, err := os.ReadFile(filepath.Join(root, "docs/man/skep.1")); err == nil && len(words) == 0 {
+			return string(text), ""
+		}
+	}
 	for n := len(words); n > 0; n-- {
 		text, err := os.ReadFile(filepath.Join(root, "docs/man", "skep-"+strings.Join(words[:n], "-")+".1"))
 		if err == nil {
