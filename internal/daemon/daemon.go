@@ -24,6 +24,7 @@ import (
 	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/daemon/recording"
 	"skep.dev/skep/internal/daemon/resolvers"
+	"skep.dev/skep/internal/daemon/statelock"
 	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
@@ -101,7 +102,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 			err = errors.Join(err, d.release())
 		}
 	}()
-	if d.lock, err = takeLock(filepath.Join(c.State, "lock"), c.LockWait); err != nil {
+	if d.lock, err = statelock.Take(filepath.Join(c.State, "lock"), c.LockWait); err != nil {
 		return nil, err
 	}
 	if d.feature, err = c.Driver.Features(ctx); err != nil {
@@ -141,35 +142,6 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	d.boxes.Fill()
 	d.idle = idle.New(c.Clock, c.Auto, d.busy, d.stop)
 	return d, nil
-}
-
-// takeLock takes the state directory, or fails if another daemon has it (D10).
-func takeLock(path string, wait time.Duration) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("take the state directory: %w", err)
-	}
-	err = sys.LockFile(f)
-	if wait > 0 {
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		late := time.After(wait)
-		for over := false; errors.Is(err, sys.ErrLocked) && !over; err = sys.LockFile(f) {
-			select {
-			case <-tick.C:
-			case <-late:
-				over = true
-			}
-		}
-	}
-	if err == nil {
-		return f, nil
-	}
-	_ = f.Close()
-	if errors.Is(err, sys.ErrLocked) {
-		return nil, fmt.Errorf("another skepd has %s: stop it, or give this one its own --state", filepath.Dir(path))
-	}
-	return nil, fmt.Errorf("take the state directory: %w", err)
 }
 
 // Serve answers calls until ctx ends or, for an automatic daemon, nothing has
