@@ -33,20 +33,26 @@ func (a *App) undo(ctx context.Context, hash string) error {
 	if err != nil {
 		return err
 	}
-	c, err := d.MergeUndo(ctx, connect.NewRequest(&skepv1.MergeUndoRequest{Hash: full}))
-	if err != nil {
-		return err
-	}
-	return a.undone(ctx, d, own, c.Msg.Id, full)
+	return a.undone(ctx, d, own, full)
 }
 
-// undone writes to the tree and has the end recorded, as applied does.
-func (a *App) undone(ctx context.Context, d *daemon, own, cell, hash string) error {
+// undone has it approved, writes to the tree and has the end recorded, as applied does. No
+// other merge of this user's comes between approval and writing.
+func (a *App) undone(ctx context.Context, d *daemon, own, hash string) error {
 	var pending *merging.Pending
-	err := merge.Undo(ctx, own, hash, func() (err error) {
+	cell := ""
+	err := merge.Undo(ctx, own, hash, func() error {
+		c, err := d.MergeUndo(ctx, connect.NewRequest(&skepv1.MergeUndoRequest{Hash: hash}))
+		if err != nil {
+			return err
+		}
+		cell = c.Msg.Id
 		pending, err = merging.Begin(own, merging.Merge{Cell: cell, Hash: hash, State: d.places.State, At: time.Now(), Undo: true})
 		return err
 	})
+	if cell == "" {
+		return err // nobody has approved anything
+	}
 	if pending != nil {
 		defer pending.Release()
 	}
