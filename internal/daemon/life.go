@@ -30,6 +30,10 @@ type life struct {
 	traffic    *traffic.Cell
 	kept       func() error // returns once the first record is durable
 
+	spec        *cell.Spec   // what the driver is to build
+	unfurnished error        // why it cannot be
+	endBox      func() error // lets the box write what is left, once
+
 	mu      sync.Mutex
 	running cell.Running
 	box     *boxes.Box
@@ -216,7 +220,9 @@ func (l *life) finish(result cell.Result) {
 			l.d.Log.Warn("something of a cell is left until the next start", "cell", l.id, "err", result.Left)
 		}
 	})
-	if err := l.box.End(ctx); err != nil {
+	err := l.endBox()
+	l.box.Kill()
+	if err != nil {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}
 	l.d.endModel(ctx, l)
@@ -240,10 +246,26 @@ func (l *life) finish(result cell.Result) {
 	written := l.d.record.Due(l.id)
 	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
 	l.conclude()
+	l.part()
 	l.d.keep(l.id)
 	written()
 	l.d.boxes.Fill()
 	l.d.work.Done()
+}
+
+// partingTime is what the caller's program has to itself when it has been told of the
+// end: a seal takes a processor for some milliseconds, and a person waits for the prompt.
+const partingTime = 20 * time.Millisecond
+
+// part waits until whoever ran the cell has gone his way, or skepd ends.
+func (l *life) part() {
+	over := make(chan struct{})
+	stop := l.d.Clock.AfterFunc(partingTime, func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+	case <-l.d.ctx.Done():
+	}
 }
 
 // settle records the end of a cell in the ledger, after which it is told.

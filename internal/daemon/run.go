@@ -89,8 +89,8 @@ func notices(a *application) []string {
 	return list
 }
 
-// declare makes the cell's record and its first entry (L3): after it the cell
-// exists, whatever happens.
+// declare makes the cell's record, its first entry (L3), and beside the ledger's sync
+// its directories: after it the cell exists, whatever happens.
 func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	id := cells.NewID()
 	r := cells.Record{
@@ -108,9 +108,17 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	d.live[id] = l
 	d.work.Add(1)
 	d.mu.Unlock()
+	d.boxes.Prepare() // beside what is recorded, opened and made here
 	keep, err := d.cells.Add(r)
 	if err == nil {
-		if err = d.record.Append(id, declared(a, r)); err != nil {
+		recorded := make(chan error, 1)
+		go func() { recorded <- d.record.Append(id, declared(a, r)) }()
+		l.disk = d.gauge(l)
+		l.spec, l.unfurnished = d.furnish(l, a)
+		if err = <-recorded; err != nil {
+			closeSpec(l.spec)
+			sys.CloseAll(l.held)
+			d.removeRun(id)
 			err = errors.Join(err, keep(), d.cells.Remove(id))
 		}
 	}
@@ -141,14 +149,11 @@ func declared(a *application, r cells.Record) *kind.CellDeclared {
 func (d *Daemon) build(l *life, a *application) (err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, buildTime)
 	defer cancel()
-	d.boxes.Prepare() // beside what is opened and made here
-	policy, err := d.policy(a.profile)
-	if err != nil {
-		return err
+	defer closeSpec(l.spec)
+	if l.unfurnished != nil {
+		return l.unfurnished
 	}
-	l.disk = d.gauge(l)
-	spec, err := d.furnish(l, a)
-	defer closeSpec(spec)
+	policy, err := d.policy(a.profile)
 	if err != nil {
 		return err
 	}
@@ -164,12 +169,12 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 	b.Link.Assign(&skepv1.Assignment{
 		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: terms.BoxLimits(l.profile),
 	}, d)
-	spec.Box = b.Warden
+	l.spec.Box = b.Warden
 	if err := d.serveModel(ctx, l, b); err != nil {
 		b.Kill()
 		return err
 	}
-	r, err := d.startBehind(ctx, b, spec)
+	r, err := d.startBehind(ctx, b, l.spec)
 	if err != nil {
 		b.Kill()
 		return err
@@ -211,6 +216,15 @@ func (d *Daemon) startBehind(ctx context.Context, b *boxes.Box, spec *cell.Spec)
 // started records that the agent runs. If that cannot be recorded, it must not; nor
 // if the cell's own record, which was written meanwhile, could not be kept.
 func (d *Daemon) started(l *life, r cell.Running, a *application) error {
+	l.endBox = sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		defer cancel()
+		return l.box.Link.End(ctx)
+	})
+	go func() { // beside what is recorded and told of the start: a quick agent ends meanwhile
+		<-r.Done()
+		_ = l.endBox()
+	}()
 	now := d.Clock.Now()
 	err := d.record.Append(l.id, terms.Started(r.Enforced(), a.unenforced, now.Sub(l.begin)))
 	if err == nil {

@@ -66,13 +66,6 @@ func (b *Box) Release() {
 	_ = b.Model.Close()
 }
 
-// End lets the box write what is left, then ends it.
-func (b *Box) End(ctx context.Context) error {
-	err := b.Link.End(ctx)
-	b.Kill()
-	return err
-}
-
 // Kill ends the box at once.
 func (b *Box) Kill() {
 	b.Link.Close()

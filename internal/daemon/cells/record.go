@@ -154,6 +154,24 @@ func begin(dir string, r *Record) (*os.File, error) {
 	return f, nil
 }
 
+// commitFirst makes a cell's first record durable as it is written, since the next start
+// gives it its name where a crash does not: that would be one more commit of the file
+// system's journal, which a start waits for.
+func commitFirst(dir string, f *os.File) error {
+	err := errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		err = errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+	}
+	path := filepath.Join(dir, fileName)
+	if err == nil {
+		err = os.Rename(path+unfinished, path)
+	}
+	if err != nil {
+		return failed(dir, err)
+	}
+	return nil
+}
+
 // commit makes what begin wrote durable, and the record.
 func commit(dir string, f *os.File) error {
 	err := errors.Join(f.Sync(), f.Close())

@@ -87,10 +87,7 @@ func (s *Store) Add(r Record) (keep func() error, err error) {
 		return nil, errors.Join(err, s.Remove(r.ID))
 	}
 	return func() error {
-		err := commit(dir, f)
-		if err == nil {
-			err = syncDir(s.dir)
-		}
+		err := commitFirst(dir, f)
 		k.writing.Unlock()
 		if err == nil { // there is space again
 			s.retry()
