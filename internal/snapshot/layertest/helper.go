@@ -11,6 +11,7 @@ import (
 
 	"skep.dev/skep/internal/snapshot"
 	"skep.dev/skep/internal/snapshot/layer"
+	"skep.dev/skep/internal/snapshot/layer/confined"
 	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/snapshot/walk"
 	"skep.dev/skep/internal/sys"
@@ -28,7 +29,7 @@ func serveConfined() {
 		}
 		files[i] = f
 	}
-	if err := layer.Confine(); err != nil {
+	if err := confined.Confine(); err != nil {
 		fail(err)
 	}
 	// The walls, asked from inside; a wall that is not there ends the helper.

@@ -9,6 +9,7 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 
 	"skep.dev/skep/internal/snapshot/layer"
+	"skep.dev/skep/internal/snapshot/layer/confined"
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/proto"
 )
@@ -72,7 +73,7 @@ func Layer(conn *os.File, args []string) error {
 	if err := onlyBeneath(grants); err != nil {
 		return err
 	}
-	if err := layer.Confine(); err != nil {
+	if err := confined.Confine(); err != nil {
 		return err
 	}
 	return layer.Serve(context.Background(), conn, grants,

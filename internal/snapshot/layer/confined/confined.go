@@ -1,4 +1,8 @@
-package layer
+// Package confined is what the process that serves a layer gives up before it does. It
+// stands apart from the client, which `skep` links and has nothing to give up.
+//
+// Its law: the process can make the system calls of its list and no others.
+package confined
 
 import (
 	"fmt"
