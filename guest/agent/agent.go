@@ -11,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -34,6 +36,8 @@ type Command struct {
 	User  *syscall.Credential // nil: our own
 	Attr  *syscall.SysProcAttr
 	Grace time.Duration // between SIGTERM and SIGKILL
+	// Relay passes every signal as it is and kills nobody: the child is another of us.
+	Relay bool
 }
 
 // Run starts the command and returns the status to exit with. Started is called when it
@@ -44,6 +48,9 @@ func Run(c Command, started func() error, end <-chan error) (int, error) {
 			return SetupFailed, fmt.Errorf("become the reaper: %w", err)
 		}
 	}
+	// The child's death signal hangs on the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passed()...)
 	defer signal.Stop(signals)
@@ -57,7 +64,7 @@ func Run(c Command, started func() error, end <-chan error) (int, error) {
 			return SetupFailed, err
 		}
 	}
-	r := &runner{pid: pid, grace: c.Grace, exited: make(chan int, 1)}
+	r := &runner{pid: pid, grace: c.Grace, relay: c.Relay, exited: make(chan int, 1)}
 	go r.reap()
 	return r.watch(signals, end)
 }
@@ -70,11 +77,15 @@ func start(c Command) (pid, status int, err error) {
 	if err != nil {
 		return 0, statusOf(err), fmt.Errorf("find %s: %w", c.Args[0], err)
 	}
+	// Whoever started us may have left descriptors open.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 0, SetupFailed, fmt.Errorf("keep descriptors from the agent: %w", err)
+	}
 	attr := c.Attr
 	if attr == nil {
 		attr = &syscall.SysProcAttr{}
 	}
-	attr.Setpgid, attr.Credential = true, c.User
+	attr.Setpgid, attr.Credential, attr.Pdeathsig = true, c.User, unix.SIGKILL
 	if terminal(0) {
 		attr.Foreground, attr.Ctty = true, 0
 	}
@@ -105,6 +116,7 @@ func passed() []os.Signal {
 type runner struct {
 	pid    int
 	grace  time.Duration
+	relay  bool
 	exited chan int
 }
 
@@ -145,8 +157,8 @@ func (r *runner) watch(signals <-chan os.Signal, end <-chan error) (int, error) 
 		case <-late:
 			r.kill(unix.SIGKILL)
 		case s := <-signals:
-			switch s {
-			case unix.SIGINT, unix.SIGTERM, unix.SIGQUIT:
+			switch {
+			case !r.relay && (s == unix.SIGINT || s == unix.SIGTERM || s == unix.SIGQUIT):
 				if late != nil {
 					r.kill(unix.SIGKILL)
 					continue

@@ -46,7 +46,7 @@ func Main(args []string, out io.Writer) (int, error) {
 			return agent.SetupFailed, err
 		}
 		if s.createNamespaces && !inside {
-			return again(s)
+			return again()
 		}
 		return run(s, inside)
 	}
@@ -61,7 +61,7 @@ func done(err error) (int, error) {
 }
 
 // again starts this program inside namespaces of its own and follows it (G30).
-func again(s settings) (int, error) {
+func again() (int, error) {
 	attr, env, err := setup.Namespaces()
 	if err != nil {
 		return agent.SetupFailed, err
@@ -70,8 +70,7 @@ func again(s settings) (int, error) {
 	if err != nil {
 		return agent.SetupFailed, fmt.Errorf("find this program: %w", err)
 	}
-	// The inner one gives its agent the grace, so ours is longer.
-	status, err := agent.Run(agent.Command{Args: append([]string{self}, os.Args[1:]...), Env: env, Attr: attr, Grace: s.grace + time.Second}, nil, nil)
+	status, err := agent.Run(agent.Command{Args: append([]string{self}, os.Args[1:]...), Env: env, Attr: attr, Relay: true}, nil, nil)
 	if err != nil {
 		return agent.SetupFailed, setup.NamespaceFault(err)
 	}
