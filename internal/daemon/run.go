@@ -111,11 +111,13 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	d.boxes.Prepare() // beside what is recorded, opened and made here
 	keep, err := d.cells.Add(r)
 	if err == nil {
-		recorded := make(chan error, 1)
-		go func() { recorded <- d.record.Append(id, declared(a, r)) }()
-		l.disk = d.gauge(l)
-		l.spec, l.unfurnished = d.furnish(l, a)
-		if err = <-recorded; err != nil {
+		var beside sync.WaitGroup
+		beside.Go(func() { // which the ledger's sync leaves the processor to
+			l.disk = d.gauge(l)
+			l.spec, l.unfurnished = d.furnish(l, a)
+		})
+		err = d.record.Append(id, declared(a, r))
+		if beside.Wait(); err != nil {
 			closeSpec(l.spec)
 			sys.CloseAll(l.held)
 			d.removeRun(id)
