@@ -25,6 +25,7 @@ import (
 
 const (
 	root   = "../.."
+	guest  = "guest" // the second module, whose rules of shape are the same
 	module = "skep.dev/skep"
 )
 
@@ -115,7 +116,7 @@ func excused(files []*source) string {
 	return reason
 }
 
-// walk visits each file of the main module that git would know.
+// walk visits each file of the two modules that git would know.
 func walk(visit func(path string, entry fs.DirEntry) error) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -129,7 +130,7 @@ func walk(visit func(path string, entry fs.DirEntry) error) error {
 		if entry.IsDir() {
 			name := entry.Name()
 			_, other := os.Stat(filepath.Join(path, "go.mod"))
-			if rel != "." && (name == ".git" || name == "testdata" || rel == "bin" || rel == "build" || other == nil) {
+			if rel != "." && (name == ".git" || name == "testdata" || rel == "bin" || rel == "build" || other == nil && rel != guest) {
 				return fs.SkipDir
 			}
 			return nil
