@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -244,9 +245,38 @@ func TestOutcomeIsRecordedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c.CrossingsAllowed != 1 || c.CrossingsRefused != 0 {
+		t.Errorf("counted %d allowed, %d refused", c.CrossingsAllowed, c.CrossingsRefused)
+	}
 	want := []string{"cell.declared", "flow.intent", "flow.outcome", "cell.started", "cell.stopped"}
 	if got := l.kinds(c.Id); !slices.Equal(got, want) {
 		t.Errorf("recorded %v, want %v", got, want)
+	}
+}
+
+// A rule that matches is no way out if the address is refused: that is counted and
+// explained as a refusal. That an open flow ended with its cell is none.
+func TestRefusedAddressIsARefusal(t *testing.T) {
+	l := newLab(t)
+	for i, why := range []string{"resolved-address-denied", "resolve-failed", "dial-failed", "no-provider", "revoked", "idle-timeout"} {
+		for _, kind := range []skepv1.FlowRecord_Kind{skepv1.FlowRecord_KIND_INTENT, skepv1.FlowRecord_KIND_OUTCOME} {
+			r := &skepv1.FlowRecord{
+				Kind: kind, Flow: strings.Repeat(strconv.Itoa(i), 32), Destination: why + ".example:443", Transport: "tcp", Direction: "out", Decision: "allow",
+			}
+			if kind == skepv1.FlowRecord_KIND_OUTCOME {
+				r.Decision, r.Reason = "fail", why
+			}
+			l.driver.Flows = append(l.driver.Flows, r)
+		}
+	}
+	l.start()
+	c, err := l.run(l.request("", "/bin/true"))
+	if err != nil || c.CrossingsAllowed != 6 || c.CrossingsRefused != 4 {
+		t.Errorf("%v: counted %d allowed, %d refused", err, c.GetCrossingsAllowed(), c.GetCrossingsRefused())
+	}
+	e, err := l.client().Explain(t.Context(), connect.NewRequest(&skepv1.ExplainRequest{Cell: c.Id, Host: "resolved-address-denied.example"}))
+	if err != nil || !strings.Contains(e.Msg.Why, "resolves to an address") || !strings.Contains(e.Msg.AllowWith, "resolve: [ADDRESS]") {
+		t.Errorf("explained %v, %v", e, err)
 	}
 }
 

@@ -66,7 +66,11 @@ func (d *Daemon) count(l *life, records []*skepv1.FlowRecord) {
 			allowed += boxlink.Attempts(r)
 		case skepv1.FlowRecord_KIND_DENIED:
 			refused += boxlink.Attempts(r)
-		case skepv1.FlowRecord_KIND_OUTCOME, skepv1.FlowRecord_KIND_UNSPECIFIED:
+		case skepv1.FlowRecord_KIND_OUTCOME:
+			if gotNothing(r) {
+				refused++
+			}
+		case skepv1.FlowRecord_KIND_UNSPECIFIED:
 		}
 		exhausted = exhausted || r.Reason == flow.BudgetExhausted.Token()
 	}
@@ -74,6 +78,16 @@ func (d *Daemon) count(l *life, records []*skepv1.FlowRecord) {
 	if used, limit := d.bytes.Used(l.id); exhausted && limit > 0 {
 		l.end(cells.Cause{Word: "budget", Budget: "net", Limit: limit, Peak: used})
 	}
+}
+
+// gotNothing tells an allowed flow that was refused all the same, by its address, its
+// name or what it found, from one that was open and only ended.
+func gotNothing(end *skepv1.FlowRecord) bool {
+	switch end.Reason {
+	case "", flow.Revoked.Token(), flow.IdleTimeout.Token():
+		return false
+	}
+	return true
 }
 
 // pushResolvers tells every box.

@@ -22,13 +22,19 @@ type Models interface {
 	Close() error
 }
 
-// RecordModel makes the gateway's entry of a living cell durable. The gateway can
-// speak for no other.
+// RecordModel makes the gateway's entry of a living cell durable, and counts
+// a refusal. The gateway can speak for no other.
 func (d *Daemon) RecordModel(ctx context.Context, cell string, body kind.Body) error {
 	if d.lifeOf(cell) == nil {
 		return errNotLive
 	}
-	return d.record.Append(cell, body)
+	if err := d.record.Append(cell, body); err != nil {
+		return err
+	}
+	if kind.DecisionOf(body) == kind.Deny {
+		d.cells.Count(cell, 0, 1)
+	}
+	return nil
 }
 
 // serveModel connects a box to the gateway if its cell has a right to a model.

@@ -263,3 +263,30 @@ func TestEventsPassAtOnce(t *testing.T) {
 		got <- struct{}{}
 	}
 }
+
+// A call that was never admitted is in the record with its reason: of quota, price and role.
+func TestRefusalBeforeAdmissionIsRecorded(t *testing.T) {
+	unpriced := scripted(t, "- {reply: {text: x}}")
+	unpriced.Price = nil
+	for reason, set := range map[string]func(*lab){
+		"insufficient_quota": func(*lab) {},
+		"no_price": func(l *lab) {
+			if err := l.budget.Open("poor", "", budget.Of(budget.Tokens, 1_000_000).With(budget.MicroUSD, 5)); err != nil {
+				t.Fatal(err)
+			}
+			l.setRoutes(unpriced)
+			l.client = l.connect(Cell{ID: "poor", Roles: []string{"coder"}}, false)
+		},
+		"model_not_found": func(l *lab) { l.client = l.connect(Cell{ID: cellID}, false) },
+	} {
+		l := newLab(t, 10, nil)
+		set(l)
+		if code, got, _ := l.post(body("")); code < 400 || !strings.Contains(got, reason) {
+			t.Errorf("%s: %d %s", reason, code, got)
+		}
+		e := <-l.ledger.ended
+		if e.Outcome != Refused || e.Reason != reason || e.Call == "" || e.Status < 400 || len(l.ledger.admitted) != 0 {
+			t.Errorf("%s: recorded %+v", reason, e)
+		}
+	}
+}

@@ -38,7 +38,8 @@ func (c *call) serve(ctx context.Context, w http.ResponseWriter, routes []Route)
 	for i := range routes {
 		var a *attempt
 		if a, refusal = c.admit(ctx, &routes[i]); refusal != nil {
-			break
+			c.session.refuse(ctx, w, refusal)
+			return
 		}
 		answer, err := a.route.Target.Answer(ctx, openai.Call{
 			ID: a.id, Cell: c.session.cell.ID, Role: c.request.Model, Request: c.request, MaxOutput: a.hold.maxOutput,
@@ -86,7 +87,7 @@ func (c *call) admit(ctx context.Context, route *Route) (*attempt, *openai.Refus
 		if _, err := g.accounts.Settle(h.id, budget.Amount{}); err != nil {
 			g.log.Error("release a model call", "cell", cell, "call", a.id, "error", err)
 		}
-		return nil, &openai.Refusal{Status: http.StatusServiceUnavailable, Code: "record_unavailable",
+		return nil, &openai.Refusal{Status: http.StatusServiceUnavailable, Code: codeUnrecorded,
 			Message: "the record cannot be written, so the call is not made; see `skep doctor`"}
 	}
 	return a, nil

@@ -100,7 +100,10 @@ func TestUnknownFieldIsNeitherSentNorRecorded(t *testing.T) {
 		t.Errorf("%d %s", code, got)
 	}
 	if len(l.ledger.admitted) != 0 || !l.totals().Held.IsZero() {
-		t.Error("a refused call left a trace in budget or record")
+		t.Error("a refused call left a trace in budget, or was admitted")
+	}
+	if records := fmt.Sprintf("%+v", l.ledger.settled); strings.Contains(records, "web_search") || !strings.Contains(records, "invalid_request") {
+		t.Errorf("recorded %s", records)
 	}
 }
 
@@ -205,7 +208,7 @@ func TestCanariesStayOutOfLogsAndRecords(t *testing.T) {
 			t.Errorf("%q is in the record:\n%s", canary, records)
 		}
 	}
-	if len(l.ledger.admitted) != 6 || len(l.ledger.settled) != 6 {
+	if len(l.ledger.admitted) != 6 || len(l.ledger.settled) != 8 { // two were not admitted
 		t.Errorf("%d admitted, %d settled", len(l.ledger.admitted), len(l.ledger.settled))
 	}
 }

@@ -18,7 +18,7 @@ const (
 	Done      = "done"      // the model finished
 	Cancelled = "cancelled" // the agent went away; charged for what was made
 	Cut       = "cut"       // the provider broke off in the answer; charged likewise
-	Refused   = "refused"   // no answer, nothing charged
+	Refused   = "refused"   // no answer, nothing charged; alone, without an admitted, of a call that was not made
 	Failed    = "failed"    // no answer; its input is charged
 	Uncertain = "uncertain" // it may have been charged: what was held stays held
 )

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,8 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/model/openai"
 )
+
+// codeUnrecorded is the one refusal that cannot be recorded.
+const codeUnrecorded = "record_unavailable"
 
 // ServeHTTP answers one request of the cell. Paths are compared as bytes (B71);
 // the query is ignored and goes nowhere.
@@ -20,7 +25,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.work.Done()
 	flow, err := s.checkClaims(r.Header)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "malformed_claim", err.Error())
+		s.refuse(r.Context(), w, refusal(http.StatusBadRequest, "malformed_claim", err.Error()))
 		return
 	}
 	path, _, _ := strings.Cut(r.RequestURI, "?")
@@ -30,8 +35,8 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/v1/chat/completions" && r.Method == http.MethodPost:
 		s.serveChat(w, r, flow)
 	default:
-		refuse(w, http.StatusForbidden, "path_not_allowed",
-			"the gateway serves POST /v1/chat/completions and GET /v1/models")
+		s.refuse(r.Context(), w, refusal(http.StatusForbidden, "path_not_allowed",
+			"the gateway serves POST /v1/chat/completions and GET /v1/models"))
 	}
 }
 
@@ -77,24 +82,24 @@ func (s *session) serveModels(w http.ResponseWriter) {
 func (s *session) serveChat(w http.ResponseWriter, r *http.Request, flow string) {
 	if s.running.Add(1) > maxCalls {
 		s.running.Add(-1)
-		refuse(w, http.StatusServiceUnavailable, "busy", "too many calls of this cell at one time")
+		s.refuse(r.Context(), w, refusal(http.StatusServiceUnavailable, "busy", "too many calls of this cell at one time"))
 		return
 	}
 	defer s.running.Add(-1)
-	body, refusal := s.readBody(r)
+	body, unread := s.readBody(r)
 	defer func() { s.bodies.Add(-int64(cap(body))) }()
-	if refusal != nil {
-		refusal.Respond(w)
+	if unread != nil {
+		s.refuse(r.Context(), w, unread)
 		return
 	}
 	req, err := openai.ParseRequest(body)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
+		s.refuse(r.Context(), w, refusal(http.StatusBadRequest, "invalid_request", err.Error()))
 		return
 	}
 	routes := (*s.gateway.routes.Load())[req.Model]
 	if !slices.Contains(s.cell.Roles, req.Model) || len(routes) == 0 {
-		refuse(w, http.StatusNotFound, "model_not_found", s.unknownRole())
+		s.refuse(r.Context(), w, refusal(http.StatusNotFound, "model_not_found", s.unknownRole()))
 		return
 	}
 	c := &call{session: s, flow: flow, request: req, body: body}
@@ -142,6 +147,24 @@ func (s *session) readBody(r *http.Request) ([]byte, *openai.Refusal) {
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, code, message string) {
-	(&openai.Refusal{Status: status, Code: code, Message: message}).Respond(w)
+func refusal(status int, code, message string) *openai.Refusal {
+	return &openai.Refusal{Status: status, Code: code, Message: message}
+}
+
+// refuse answers a call that was not admitted, once its reason is recorded: it has no
+// other entry. Where that fails the refusal stays one.
+func (s *session) refuse(ctx context.Context, w http.ResponseWriter, why *openai.Refusal) {
+	defer why.Respond(w)
+	if why.Code == codeUnrecorded {
+		return
+	}
+	g := s.gateway
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	e := kind.ModelSettled{
+		Call: fmt.Sprintf("%s-%d", g.run, g.calls.Add(1)), Outcome: Refused, Reason: why.Code, Status: uint16(why.Status),
+	}
+	if err := g.recorder.Settled(ctx, s.cell.ID, e); err != nil {
+		g.log.Error("record a refused model call", "cell", s.cell.ID, "reason", why.Code, "error", err)
+	}
 }

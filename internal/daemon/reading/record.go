@@ -201,6 +201,11 @@ func flowOf(b kind.Body) (kind.Flow, bool) {
 }
 
 func explainBody(b kind.Body, profileName string, out *skepv1.ExplainResponse) {
+	out.AllowWith = story.Remedy(b)
+	if m, ok := b.(*kind.ModelSettled); ok {
+		out.Why = m.Reason
+		return
+	}
 	f, ok := flowOf(b)
 	if !ok {
 		return
@@ -218,5 +223,4 @@ func explainBody(b kind.Body, profileName string, out *skepv1.ExplainResponse) {
 			out.Rule = fmt.Sprintf("%s, line %d of %s", f.Rule, f.Line, profileName)
 		}
 	}
-	out.AllowWith = f.AllowWith
 }

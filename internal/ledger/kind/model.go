@@ -17,7 +17,8 @@ type ModelAdmitted struct {
 	Prices        string `json:"prices,omitempty"` // the version that prices it
 }
 
-// ModelSettled is what became of an admitted call.
+// ModelSettled is what became of an admitted call, or says why one was not admitted:
+// then it is the only entry of that call.
 type ModelSettled struct {
 	Call         string `json:"call"`
 	Outcome      string `json:"outcome"` // done, refused, failed, cancelled, uncertain

@@ -88,7 +88,7 @@ func crossing(b kind.Body) string {
 		return flow((*kind.Flow)(b))
 	case *kind.FlowOutcome:
 		s := say("%s:%d/%s ended, %s up, %s down, %s", b.Destination, b.Port, b.Transport, bytesOf(b.BytesUp), bytesOf(b.BytesDown), duration(b.Ms))
-		return s + because(b.Reason, "", 0, "")
+		return s + because(b.Reason, "", 0, Remedy(b))
 	case *kind.NameResolved:
 		s := say("%s %s", b.Name, b.Type)
 		if len(b.Answers) > 0 {
@@ -113,6 +113,9 @@ func flow(f *kind.Flow) string {
 }
 
 func modelSettled(b *kind.ModelSettled) string {
+	if b.Outcome == "refused" {
+		return say("a call was refused") + because(b.Reason, "", 0, Remedy(b))
+	}
 	s := say("%s: %d tokens in, %d out, $%d.%06d, %s", b.Outcome, b.Input, b.Output, b.MicroUSD/1e6, b.MicroUSD%1e6, duration(b.Ms))
 	if b.Estimated {
 		s += " (estimated)"

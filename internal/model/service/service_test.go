@@ -194,11 +194,16 @@ func journey(t *testing.T, client *control.Client, l *ledger) {
 		t.Error("an ended cell was answered")
 	}
 	entries := l.all()
-	if len(entries) != 4 {
+	if len(entries) != 6 { // two of each answer, and one of each refusal
 		t.Fatalf("%d entries: %+v", len(entries), entries)
 	}
 	if last, ok := entries[3].(*kind.ModelSettled); !ok || last.MicroUSD != 20 || last.Outcome != "done" {
 		t.Errorf("%+v", entries[3])
+	}
+	for i, why := range []string{"model_not_found", "insufficient_quota"} {
+		if e, ok := entries[4+i].(*kind.ModelSettled); !ok || e.Outcome != "refused" || e.Reason != why {
+			t.Errorf("%+v, want a refusal for %s", entries[4+i], why)
+		}
 	}
 }
 
