@@ -99,7 +99,7 @@ func (a *App) applied(ctx context.Context, d *daemon, own string, c *skepv1.Cell
 		}
 		return err
 	}
-	if err := a.committed(ctx, d, c, result); err != nil {
+	if err := a.committed(ctx, d, c, r, result); err != nil {
 		return err
 	}
 	return pending.End()
@@ -181,14 +181,14 @@ func (a *App) aborted(ctx context.Context, d *daemon, c *skepv1.Cell, r *receive
 }
 
 // committed has every path recorded, and tells what was done.
-func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result merge.Result) error {
+func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, read *received, result merge.Result) error {
 	q := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: result.Hash, Paths: paths(result)}
 	r, err := d.MergeCommit(context.WithoutCancel(ctx), connect.NewRequest(q))
 	if err != nil {
 		return fmt.Errorf("the tree is merged, but skepd could not record it: %w", err)
 	}
 	if a.json {
-		return a.printValue(merging.ReportOf(r.Msg, result))
+		return a.printValue(merging.ReportOf(r.Msg, result, read.replaced()))
 	}
 	for _, p := range result.LeftOut {
 		fmt.Fprintf(a.Out, "left out: %s (%s)\n", escape.Line(p.Path), escape.Line(p.Reason))
@@ -196,6 +196,26 @@ func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, result m
 	if r.Msg.State == skepv1.CellState_CELL_STATE_STOPPED {
 		fmt.Fprintf(a.Out, "the cell keeps what was left out: skep diff %s shows it, skep merge with --with-active takes it, skep drop throws it away\n", c.Id)
 	}
-	_, err = fmt.Fprintf(a.Out, "%s merged; skep merge --undo %.12s takes it back\n", words.Count(int64(len(result.Merged)), "path"), result.Hash)
-	return err
+	fmt.Fprintf(a.Out, "%s merged; skep merge --undo %.12s takes it back\n", words.Count(int64(len(result.Merged)), "path"), result.Hash)
+	replaced, n := read.replaced(), int64(0)
+	for _, p := range result.Merged {
+		if replaced[p.Path] {
+			n++
+		}
+	}
+	if n > 0 {
+		fmt.Fprintf(a.Out, "%d of them replaced what changed in your tree since the cell started: skep merge --undo %.12s brings it back\n", n, result.Hash)
+	}
+	return nil
+}
+
+// replaced are the full paths that somebody changed in the tree since the cell started.
+func (r *received) replaced() map[string]bool {
+	paths := map[string]bool{}
+	for i := range r.Entries {
+		if r.Entries[i].Conflict {
+			paths[r.FullPath(&r.Entries[i])] = true
+		}
+	}
+	return paths
 }

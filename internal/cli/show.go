@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cli/pager"
 	"skep.dev/skep/internal/cli/terminal"
+	"skep.dev/skep/internal/cli/words"
 	"skep.dev/skep/internal/snapshot/render"
 )
 
@@ -36,6 +38,10 @@ func (a *App) printDifference(ctx context.Context, c *skepv1.Cell, r *received, 
 			err = render.JSON(out, &r.Difference)
 		default:
 			err = render.Terminal(ctx, out, &r.Difference, r.layer, render.Options{Color: a.colour(), Stat: f.stat, NameOnly: f.nameOnly, Cell: c.Id})
+		}
+		if n := r.Conflicts(); n > 0 && f.nameOnly && !a.json {
+			// The list is for a program; this is for who reads it.
+			fmt.Fprintf(a.Err, "skep: %s changed in your tree since the cell started: merging replaces what changed there\n", words.Count(int64(n), "path"))
 		}
 		return errors.Join(err, out.Flush())
 	})

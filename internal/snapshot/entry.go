@@ -3,6 +3,7 @@ package snapshot
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Op says in one word what happened to a path.
@@ -41,11 +42,17 @@ type Entry struct {
 	// Group is not zero for a layer file with several names: files of one
 	// grant with the same Group were one inode. A hint, bound by no hash.
 	Group uint64
+	// BaseChanged is the ctime of the base's object, zero where there is none: when
+	// anything of it was last changed on the host. Bound by no hash.
+	BaseChanged time.Time
 
 	// What follows is set by Diff, never by the layer process.
 	Active  string // why a program of the host may run because of it (S5a), or ""
 	Held    bool   // active, and left out of a merge that does not name it
 	Refused string // why a merge never applies it, or ""
+	// Conflict: the base was changed after the cell started, and merging replaces that
+	// change (S11). Set by MarkConflicts.
+	Conflict bool
 }
 
 // Op is the first of Changes.

@@ -1272,7 +1272,9 @@ type DiffEntry struct {
 	// Active, and left out of a merge that does not name it.
 	Held bool `protobuf:"varint,9,opt,name=held,proto3" json:"held,omitempty"`
 	// Entries of one grant with the same number, not 0, were one inode in the layer.
-	Group         uint64 `protobuf:"varint,10,opt,name=group,proto3" json:"group,omitempty"`
+	Group uint64 `protobuf:"varint,10,opt,name=group,proto3" json:"group,omitempty"`
+	// The base was changed after the cell started: merging replaces that change.
+	Conflict      bool `protobuf:"varint,11,opt,name=conflict,proto3" json:"conflict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1375,6 +1377,13 @@ func (x *DiffEntry) GetGroup() uint64 {
 		return x.Group
 	}
 	return 0
+}
+
+func (x *DiffEntry) GetConflict() bool {
+	if x != nil {
+		return x.Conflict
+	}
+	return false
 }
 
 type FileSide struct {
@@ -2683,7 +2692,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\tDiffChunk\x12(\n" +
 	"\x05entry\x18\x01 \x01(\v2\x12.skep.v1.DiffEntryR\x05entry\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\tR\x04hash\x12!\n" +
-	"\flayer_ticket\x18\x03 \x01(\tR\vlayerTicket\"\x90\x02\n" +
+	"\flayer_ticket\x18\x03 \x01(\tR\vlayerTicket\"\xac\x02\n" +
 	"\tDiffEntry\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\x05R\x05grant\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x0e\n" +
@@ -2696,7 +2705,8 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"active_why\x18\b \x01(\tR\tactiveWhy\x12\x12\n" +
 	"\x04held\x18\t \x01(\bR\x04held\x12\x14\n" +
 	"\x05group\x18\n" +
-	" \x01(\x04R\x05group\"\xb1\x02\n" +
+	" \x01(\x04R\x05group\x12\x1a\n" +
+	"\bconflict\x18\v \x01(\bR\bconflict\"\xb1\x02\n" +
 	"\bFileSide\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x10\n" +

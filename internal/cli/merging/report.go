@@ -21,14 +21,18 @@ type Report struct {
 type ReportPath struct {
 	Path      string `json:"path"`
 	PathBytes []byte `json:"path_bytes,omitempty"`
-	Reason    string `json:"reason,omitempty"` // why it was left out
+	Reason    string `json:"reason,omitempty"`   // why it was left out
+	Replaced  bool   `json:"replaced,omitempty"` // what changed in the tree since the cell started
 }
 
-// ReportOf tells what became of a merge.
-func ReportOf(c *skepv1.Cell, r merge.Result) Report {
+// ReportOf tells what became of a merge; replaced are the paths that were changed in the
+// tree since the cell started.
+func ReportOf(c *skepv1.Cell, r merge.Result, replaced map[string]bool) Report {
 	out := Report{Cell: c.Id, State: words.State(c.State), Hash: r.Hash, Merged: []ReportPath{}, LeftOut: []ReportPath{}}
 	for _, p := range r.Merged {
-		out.Merged = append(out.Merged, pathOf(p.Path, ""))
+		m := pathOf(p.Path, "")
+		m.Replaced = replaced[p.Path]
+		out.Merged = append(out.Merged, m)
 	}
 	for _, p := range r.LeftOut {
 		out.LeftOut = append(out.LeftOut, pathOf(p.Path, p.Reason))

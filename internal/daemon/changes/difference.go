@@ -56,7 +56,7 @@ func (c *Changes) compare(ctx context.Context, ref, ticket string, ready func(ce
 		return nil, err
 	}
 	k.files = files
-	if k.diff, err = c.difference(ctx, files); err != nil {
+	if k.diff, err = c.difference(ctx, k.cell, files); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	return k, nil
@@ -112,6 +112,7 @@ func (c *Changes) basesOf(r cells.Record, ticket string, p peer.Peer) (*handover
 // shown counts a difference for the record; the two paths of a rename are one.
 func shown(diff *snapshot.Difference, p peer.Peer) *kind.DiffShown {
 	s := &kind.DiffShown{Hash: diff.Hash, Who: p.String()}
+	s.Conflicts = uint64(diff.Conflicts())
 	renames := diff.Renames()
 	s.Renamed = uint64(len(renames.To))
 	for i := range diff.Entries {

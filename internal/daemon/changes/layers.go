@@ -132,8 +132,9 @@ func (c *Changes) startLayer(ctx context.Context, powers cell.LayerPowers, grant
 	return ours, p, nil
 }
 
-// difference walks a cell's layer against its base.
-func (c *Changes) difference(ctx context.Context, f *layerFiles) (*snapshot.Difference, error) {
+// difference walks a cell's layer against its base, and marks what the host changed since
+// the cell's start.
+func (c *Changes) difference(ctx context.Context, r cells.Record, f *layerFiles) (*snapshot.Difference, error) {
 	conn, process, err := c.startLayer(ctx, cell.LayerPowers{Walk: true}, f.grants)
 	if err != nil {
 		return nil, err
@@ -143,7 +144,12 @@ func (c *Changes) difference(ctx context.Context, f *layerFiles) (*snapshot.Diff
 		_ = client.Close()
 		_ = process.Kill()
 	}()
-	return snapshot.Diff(ctx, client, f.paths, f.judge)
+	d, err := snapshot.Diff(ctx, client, f.paths, f.judge)
+	if err != nil {
+		return nil, err
+	}
+	d.MarkConflicts(r.Created)
+	return d, nil
 }
 
 // leaveLayer starts a process for the caller, who sees contents with it, and

@@ -17,7 +17,7 @@ import (
 func Message(e *snapshot.Entry) *skepv1.DiffEntry {
 	return &skepv1.DiffEntry{
 		Grant: int32(e.Grant), Path: []byte(e.Path), Op: e.Op().String(), Base: side(&e.Base), Layer: side(&e.Layer),
-		Refused: e.Refused, Active: e.Active != "", ActiveWhy: e.Active, Held: e.Held, Group: e.Group,
+		Refused: e.Refused, Active: e.Active != "", ActiveWhy: e.Active, Held: e.Held, Group: e.Group, Conflict: e.Conflict,
 	}
 }
 
@@ -44,7 +44,7 @@ func side(s *snapshot.State) *skepv1.FileSide {
 // Entry is a message as an entry.
 func Entry(m *skepv1.DiffEntry) (snapshot.Entry, error) {
 	e := snapshot.Entry{
-		Grant: int(m.Grant), Path: string(m.Path), Group: m.Group, Active: m.ActiveWhy, Held: m.Held, Refused: m.Refused,
+		Grant: int(m.Grant), Path: string(m.Path), Group: m.Group, Active: m.ActiveWhy, Held: m.Held, Refused: m.Refused, Conflict: m.Conflict,
 	}
 	if err := snapshot.CheckPath(e.Path); err != nil {
 		return e, err

@@ -21,7 +21,7 @@ func TestEntriesComeBackAsTheyWere(t *testing.T) {
 		"removed": {Path: "x/y", Base: file},
 		"link":    {Path: "l", Base: file, Layer: snapshot.State{Type: snapshot.Symlink, Target: "\xfe/..", Size: 4}},
 		"root":    {Path: ".", Base: snapshot.State{Type: snapshot.Dir, Mode: 0o755}, Layer: snapshot.State{Type: snapshot.Dir}},
-		"judged":  {Path: "p", Layer: snapshot.State{Type: snapshot.FIFO, Unreadable: true, Oversized: true}, Active: "why", Held: true, Refused: "no"},
+		"judged":  {Path: "p", Layer: snapshot.State{Type: snapshot.FIFO, Unreadable: true, Oversized: true}, Active: "why", Held: true, Refused: "no", Conflict: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw, err := proto.Marshal(Message(&e))

@@ -138,10 +138,31 @@ func encodeEntry(e *snapshot.Entry) []byte {
 	w.u32(uint32(e.Grant))
 	w.text(e.Path)
 	w.u64(e.Group)
+	writeTime(w, e.BaseChanged)
 	w.text(e.Refused)
 	writeState(w, &e.Base)
 	writeState(w, &e.Layer)
 	return w.b
+}
+
+// writeTime gives a zero time as zeros.
+func writeTime(w *writer, t time.Time) {
+	if t.IsZero() {
+		t = time.Unix(0, 0)
+	}
+	w.u64(uint64(t.Unix()))
+	w.u32(uint32(t.Nanosecond()))
+}
+
+func readTime(r *reader) (time.Time, error) {
+	seconds, nanos := int64(r.u64()), r.u32()
+	switch {
+	case nanos > 999_999_999:
+		return time.Time{}, errMalformed
+	case seconds == 0 && nanos == 0:
+		return time.Time{}, nil
+	}
+	return time.Unix(seconds, int64(nanos)), nil
 }
 
 const maxReason = 200
@@ -151,8 +172,10 @@ func decodeEntry(r *reader) (snapshot.Entry, error) {
 	e.Grant = int(r.u32() & 0x7fffffff)
 	e.Path = r.text(snapshot.MaxPath)
 	e.Group = r.u64()
+	changed, err := readTime(r)
+	e.BaseChanged = changed
 	e.Refused = r.text(maxReason)
-	err := errors.Join(readState(r, &e.Base), readState(r, &e.Layer), r.done())
+	err = errors.Join(err, readState(r, &e.Base), readState(r, &e.Layer), r.done())
 	if err != nil {
 		return snapshot.Entry{}, err
 	}

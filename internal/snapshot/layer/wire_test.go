@@ -17,7 +17,7 @@ import (
 
 func full() snapshot.Entry {
 	return snapshot.Entry{
-		Grant: 3, Path: "a/\xff\n", Group: 9, Refused: "outside",
+		Grant: 3, Path: "a/\xff\n", Group: 9, Refused: "outside", BaseChanged: time.Unix(-3, 8),
 		Base: snapshot.State{Type: snapshot.Symlink, UID: 1, GID: 2, Size: 1, Target: "x",
 			Digest: sha256.Sum256([]byte("x")), ModTime: time.Unix(-5, 7)},
 		Layer: snapshot.State{Type: snapshot.File, Mode: 0o4755, Size: 5, Digest: sha256.Sum256([]byte("12345")),

@@ -32,6 +32,7 @@ type jsonEntry struct {
 	Active    string     `json:"active,omitempty"`
 	Held      bool       `json:"held,omitempty"`
 	Refused   string     `json:"refused,omitempty"`
+	Conflict  bool       `json:"conflict,omitempty"` // changed in the tree since the cell started
 	// A removal and an addition of the same bytes name each other; both stay what they are.
 	RenamedTo        string `json:"renamed_to,omitempty"`
 	RenamedToBytes   []byte `json:"renamed_to_bytes,omitempty"`
@@ -62,7 +63,7 @@ func JSON(w io.Writer, d *snapshot.Difference) error {
 		e := &d.Entries[i]
 		j := jsonEntry{
 			Path: d.FullPath(e), PathBytes: unlessText(d.FullPath(e)), Grant: e.Grant, Op: e.Op().String(),
-			Base: stateOf(&e.Base), Layer: stateOf(&e.Layer), Active: e.Active, Held: e.Held, Refused: e.Refused,
+			Base: stateOf(&e.Base), Layer: stateOf(&e.Layer), Active: e.Active, Held: e.Held, Refused: e.Refused, Conflict: e.Conflict,
 		}
 		for _, op := range e.Changes() {
 			j.Changes = append(j.Changes, op.String())

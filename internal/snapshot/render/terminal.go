@@ -101,6 +101,9 @@ func (t *terminal) all() error {
 		}
 	}
 	t.line("", "")
+	if n := t.d.Conflicts(); n > 0 {
+		t.line(bold+red, "%s changed in your tree since the cell started: merging replaces what changed there", count(n, "path"))
+	}
 	t.line("", "%s, %s added, %d removed", count(t.files, "path"), count(t.added, "line"), t.removed)
 	t.line(bold, "%s", t.d.Hash)
 	if t.o.Cell != "" {
@@ -137,6 +140,7 @@ func (t *terminal) entry(e *snapshot.Entry) error {
 	case e.Active != "":
 		t.line(yellow, "    %s", e.Active)
 	}
+	t.conflict(e)
 	if c.binary != "" {
 		t.line("", "    %s", c.binary)
 	}
@@ -160,6 +164,15 @@ func (t *terminal) renamed(from, to *snapshot.Entry) {
 		head += "  (" + about + ")"
 	}
 	t.line(bold, "%s", head)
+	t.conflict(from)
+	t.conflict(to)
+}
+
+// conflict tells of a change that a merge would undo without a word.
+func (t *terminal) conflict(e *snapshot.Entry) {
+	if e.Conflict {
+		t.line(bold+red, "    changed in your tree since the cell started: merging replaces that change")
+	}
 }
 
 func lineColor(line string) string {

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"skep.dev/skep/internal/snapshot"
 	"skep.dev/skep/internal/snapshot/tree"
@@ -53,7 +54,7 @@ type Grant struct {
 func Layer(ctx context.Context, index int, g Grant, yield func(snapshot.Entry) error, progress func(int64) error) error {
 	w := &walker{ctx: ctx, index: index, g: g, yield: yield, read: tree.Reader{Progress: progress}}
 	if g.CompareRoot {
-		base, _, err := w.read.At(ctx, g.Base, ".")
+		base, st, err := w.read.At(ctx, g.Base, ".")
 		if err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func Layer(ctx context.Context, index int, g Grant, yield func(snapshot.Entry) e
 		if err != nil {
 			return err
 		}
-		if err := w.compare(".", base, upper, 0); err != nil {
+		if err := w.compare(".", base, &st, upper, 0); err != nil {
 			return err
 		}
 	}
@@ -194,10 +195,11 @@ func (w *walker) name(t task, name string, base, upper *os.File, opaque opacity)
 		return err
 	}
 	var before snapshot.State
+	var old sys.FileStat
 	if base != nil {
-		before, _, err = w.read.At(w.ctx, base, name)
+		before, old, err = w.read.At(w.ctx, base, name)
 	} else if f := w.g.Files[name]; f != nil && t.path == "." {
-		before, err = w.file(f)
+		before, old, err = w.file(f)
 	}
 	if err != nil {
 		return err
@@ -213,7 +215,7 @@ func (w *walker) name(t task, name string, base, upper *os.File, opaque opacity)
 		if before.Type == snapshot.Dir {
 			w.todo = append(w.todo, task{path: path, base: true})
 		}
-		return w.compare(path, before, snapshot.State{}, 0)
+		return w.compare(path, before, &old, snapshot.State{}, 0)
 	}
 	after, _, err := w.read.At(w.ctx, upper, name)
 	if err != nil {
@@ -228,7 +230,7 @@ func (w *walker) name(t task, name string, base, upper *os.File, opaque opacity)
 	case before.Type == snapshot.Dir:
 		w.todo = append(w.todo, task{path: path, base: true})
 	}
-	return w.compare(path, before, after, group(&st))
+	return w.compare(path, before, &old, after, group(&st))
 }
 
 func below(dir, name string) string {
@@ -315,18 +317,22 @@ func (w *walker) removed(dir, name string, base *os.File) error {
 	if err := snapshot.CheckPath(path); err != nil {
 		return err
 	}
-	before, _, err := w.read.At(w.ctx, base, name)
+	before, st, err := w.read.At(w.ctx, base, name)
 	if err != nil || before.Type == snapshot.Absent {
 		return err
 	}
 	if before.Type == snapshot.Dir {
 		w.todo = append(w.todo, task{path: path, base: true})
 	}
-	return w.compare(path, before, snapshot.State{}, 0)
+	return w.compare(path, before, &st, snapshot.State{}, 0)
 }
 
-func (w *walker) compare(path string, base, layer snapshot.State, group uint64) error {
+// compare yields what differs; old is the stat of base.
+func (w *walker) compare(path string, base snapshot.State, old *sys.FileStat, layer snapshot.State, group uint64) error {
 	e := snapshot.Entry{Grant: w.index, Path: path, Base: base, Layer: layer, Group: group}
+	if base.Type != snapshot.Absent {
+		e.BaseChanged = time.Unix(old.Ctim.Unix())
+	}
 	if e.Op() == snapshot.OpNone {
 		return nil
 	}
@@ -335,25 +341,25 @@ func (w *walker) compare(path string, base, layer snapshot.State, group uint64) 
 
 // file reads a granted file. Its owner is the agent, as the owner of a granted
 // directory is, whatever number the host has for it.
-func (w *walker) file(f *os.File) (snapshot.State, error) {
+func (w *walker) file(f *os.File) (snapshot.State, sys.FileStat, error) {
 	st, err := sys.StatFile(f)
 	if err != nil {
-		return snapshot.State{}, err
+		return snapshot.State{}, st, err
 	}
 	if tree.TypeOf(&st) != snapshot.File {
-		return snapshot.State{}, errors.New("the granted file is no regular file")
+		return snapshot.State{}, st, errors.New("the granted file is no regular file")
 	}
 	own, err := sys.StatFile(w.g.Upper)
 	if err != nil {
-		return snapshot.State{}, err
+		return snapshot.State{}, st, err
 	}
 	st.Uid, st.Gid = own.Uid, own.Gid
 	s := tree.Stat(&st)
 	if _, err := f.Seek(0, 0); err != nil { // it is read again and again
 		if errors.Is(err, syscall.EBADF) {
-			return snapshot.State{}, errors.New("the granted file was opened for its path only")
+			return snapshot.State{}, st, errors.New("the granted file was opened for its path only")
 		}
-		return snapshot.State{}, err
+		return snapshot.State{}, st, err
 	}
-	return s, w.read.File(w.ctx, f, &st, &s)
+	return s, st, w.read.File(w.ctx, f, &st, &s)
 }
