@@ -136,7 +136,8 @@ type session struct {
 	flags   *runFlags
 	raw     bool
 
-	id string // once it is known
+	id      string   // once it is known
+	notices []string // that came while the agent had the terminal
 }
 
 // run starts the cell and stays with it.
@@ -186,8 +187,10 @@ type eventStream = client.Events
 func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
 	for stream.Receive() {
 		m := stream.Msg()
-		if m.Notice != "" && !s.app.quiet {
-			s.app.say("%s", escape.Line(m.Notice))
+		if m.Notice != "" && s.id == "" {
+			s.note(m.Notice)
+		} else if m.Notice != "" {
+			s.notices = append(s.notices, m.Notice)
 		}
 		if m.Cell != nil {
 			return m.Cell, nil
@@ -203,6 +206,12 @@ func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
 	return nil, &fixable{
 		"skepd ended before the cell, so its status is not known here",
 		fmt.Sprintf("`skep why %s` says how it ended, `skep diff %s` what it changed: the next command starts another skepd, which records it", s.id, s.id), err,
+	}
+}
+
+func (s *session) note(text string) {
+	if !s.app.quiet {
+		s.app.say("%s", escape.Line(text))
 	}
 }
 
@@ -239,6 +248,9 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 	if s.request.Terminal != nil {
 		console.Terminal = s.app.In
 	}
+	staying, leave := context.WithCancel(ctx)
+	defer leave()
+	end := s.watch(staying, stream, c)
 	stop := s.signals(ctx)
 	signal.Ignore(syscall.SIGPIPE) // as an error it can be told from a cell that went wrong
 	detached, err := terminal.Session(context.WithoutCancel(ctx), conn, console)
@@ -259,12 +271,48 @@ func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.Fi
 		}
 		return nil
 	}
-	for !ended(c) {
-		if c, err = s.next(stream); err != nil {
-			return err
-		}
+	last := <-end
+	for _, text := range s.notices {
+		s.note(text)
 	}
-	return s.ended(c)
+	if last.err != nil {
+		return last.err
+	}
+	return s.ended(last.cell)
+}
+
+// heard is how a cell ended, or why that is not known.
+type heard struct {
+	cell *skepv1.Cell
+	err  error
+}
+
+// watch follows a cell beside its agent, and says at once when skepd is gone: the agent
+// may work on for hours without noticing more than that nothing answers.
+func (s *session) watch(staying context.Context, stream *eventStream, c *skepv1.Cell) <-chan heard {
+	end := make(chan heard, 1)
+	go func() {
+		h := heard{cell: c}
+		for h.err == nil && !ended(h.cell) {
+			h.cell, h.err = s.next(stream)
+		}
+		if errors.As(h.err, new(*fixable)) && staying.Err() == nil {
+			s.orphaned()
+		}
+		end <- h
+	}()
+	return end
+}
+
+// orphaned tells what a cell without skepd can do, and how to end it.
+func (s *session) orphaned() {
+	line := fmt.Sprintf("skepd is gone: what the agent sends has no way out any more, and nothing is recorded; "+
+		"`skep stop %s` in another terminal starts another skepd, which ends the cell and keeps what it changed", s.id)
+	if s.request.Terminal == nil || s.app.json {
+		s.app.say("%s", line)
+		return
+	}
+	fmt.Fprintf(s.app.Err, "\r\nskep: %s\r\n", line) // the terminal is raw
 }
 
 // unheard ends a cell whose output nobody reads any more, as a broken pipe ends a
