@@ -238,7 +238,9 @@ func (a *App) drop(ctx context.Context, ref string) error {
 	case skepv1.CellState_CELL_STATE_DROPPED:
 		what = "is dropped already"
 	case skepv1.CellState_CELL_STATE_MERGED:
-		what = "is merged: what it changed is in your tree, and nothing of it was left to drop"
+		what = "is merged: what it changed is in your tree, and its layer went with the merge: there was nothing to drop"
+	case skepv1.CellState_CELL_STATE_UNDONE:
+		what = "is undone: a merge of it was taken back, and its layer had gone with the merge: there was nothing to drop"
 	}
 	return a.tell(r.Msg, what)
 }

@@ -206,6 +206,9 @@ func (a *App) committed(ctx context.Context, d *daemon, c *skepv1.Cell, read *re
 	if n > 0 {
 		fmt.Fprintf(a.Out, "%d of them replaced what changed in your tree since the cell started: skep merge --undo %.12s brings it back\n", n, result.Hash)
 	}
+	if r.Msg.State == skepv1.CellState_CELL_STATE_MERGED {
+		fmt.Fprintln(a.Out, "the layer of the cell is gone with it: an undo gives your tree back as it was, not what the cell wrote")
+	}
 	return nil
 }
 

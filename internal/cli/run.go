@@ -357,7 +357,7 @@ func (s *session) signals(ctx context.Context) (stop func()) {
 func ended(c *skepv1.Cell) bool {
 	switch c.State {
 	case skepv1.CellState_CELL_STATE_STOPPED, skepv1.CellState_CELL_STATE_FAILED,
-		skepv1.CellState_CELL_STATE_MERGED, skepv1.CellState_CELL_STATE_DROPPED:
+		skepv1.CellState_CELL_STATE_MERGED, skepv1.CellState_CELL_STATE_DROPPED, skepv1.CellState_CELL_STATE_UNDONE:
 		return true
 	default:
 		return false

@@ -86,7 +86,7 @@ func (a *App) printUndone(c *skepv1.Cell, hash string) error {
 	if a.json {
 		return a.printValue(map[string]any{"hash": hash, "undone": true, "cell": c.Id, "state": words.State(c.State)})
 	}
-	rest := "the layer of the cell is gone, so it cannot be merged again"
+	rest := "your tree is as it was before; what the cell wrote is gone, for its layer went with the merge: it cannot be merged again"
 	if c.State == skepv1.CellState_CELL_STATE_STOPPED {
 		rest = fmt.Sprintf("the cell still has it: skep diff %s", c.Id)
 	}

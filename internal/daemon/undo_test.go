@@ -89,7 +89,7 @@ func TestUndoIsApprovedAndRecorded(t *testing.T) {
 		t.Errorf("taken back twice: %v", err)
 	}
 	r, err := l.client().Get(t.Context(), connect.NewRequest(&skepv1.GetRequest{Cell: cell}))
-	if err != nil || r.Msg.State != skepv1.CellState_CELL_STATE_MERGED {
+	if err != nil || r.Msg.State != skepv1.CellState_CELL_STATE_UNDONE {
 		t.Errorf("the layer is gone, and the cell is %v, %v", r, err)
 	}
 }

@@ -41,21 +41,24 @@ const (
 	CellState_CELL_STATE_FAILED      CellState = 7
 	CellState_CELL_STATE_MERGED      CellState = 8
 	CellState_CELL_STATE_DROPPED     CellState = 9
+	// A merge of it was taken back after its layer had gone with it.
+	CellState_CELL_STATE_UNDONE CellState = 10
 )
 
 // Enum value maps for CellState.
 var (
 	CellState_name = map[int32]string{
-		0: "CELL_STATE_UNSPECIFIED",
-		1: "CELL_STATE_DECLARED",
-		2: "CELL_STATE_BUILDING",
-		3: "CELL_STATE_RUNNING",
-		4: "CELL_STATE_FROZEN",
-		5: "CELL_STATE_STOPPING",
-		6: "CELL_STATE_STOPPED",
-		7: "CELL_STATE_FAILED",
-		8: "CELL_STATE_MERGED",
-		9: "CELL_STATE_DROPPED",
+		0:  "CELL_STATE_UNSPECIFIED",
+		1:  "CELL_STATE_DECLARED",
+		2:  "CELL_STATE_BUILDING",
+		3:  "CELL_STATE_RUNNING",
+		4:  "CELL_STATE_FROZEN",
+		5:  "CELL_STATE_STOPPING",
+		6:  "CELL_STATE_STOPPED",
+		7:  "CELL_STATE_FAILED",
+		8:  "CELL_STATE_MERGED",
+		9:  "CELL_STATE_DROPPED",
+		10: "CELL_STATE_UNDONE",
 	}
 	CellState_value = map[string]int32{
 		"CELL_STATE_UNSPECIFIED": 0,
@@ -68,6 +71,7 @@ var (
 		"CELL_STATE_FAILED":      7,
 		"CELL_STATE_MERGED":      8,
 		"CELL_STATE_DROPPED":     9,
+		"CELL_STATE_UNDONE":      10,
 	}
 )
 
@@ -2795,7 +2799,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x10\n" +
-	"\x03fix\x18\x04 \x01(\tR\x03fix*\xff\x01\n" +
+	"\x03fix\x18\x04 \x01(\tR\x03fix*\x96\x02\n" +
 	"\tCellState\x12\x1a\n" +
 	"\x16CELL_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CELL_STATE_DECLARED\x10\x01\x12\x17\n" +
@@ -2806,7 +2810,9 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x12CELL_STATE_STOPPED\x10\x06\x12\x15\n" +
 	"\x11CELL_STATE_FAILED\x10\a\x12\x15\n" +
 	"\x11CELL_STATE_MERGED\x10\b\x12\x16\n" +
-	"\x12CELL_STATE_DROPPED\x10\t2\xf5\a\n" +
+	"\x12CELL_STATE_DROPPED\x10\t\x12\x15\n" +
+	"\x11CELL_STATE_UNDONE\x10\n" +
+	"2\xf5\a\n" +
 	"\x04Skep\x12<\n" +
 	"\aVersion\x12\x17.skep.v1.VersionRequest\x1a\x18.skep.v1.VersionResponse\x120\n" +
 	"\x03Run\x12\x13.skep.v1.RunRequest\x1a\x12.skep.v1.CellEvent0\x01\x123\n" +

@@ -41,6 +41,8 @@ func stateOf(s State) skepv1.CellState {
 		return skepv1.CellState_CELL_STATE_MERGED
 	case Dropped:
 		return skepv1.CellState_CELL_STATE_DROPPED
+	case Undone:
+		return skepv1.CellState_CELL_STATE_UNDONE
 	}
 	return skepv1.CellState_CELL_STATE_UNSPECIFIED
 }

@@ -35,12 +35,13 @@ const (
 	Failed   State = "failed"
 	Merged   State = "merged"
 	Dropped  State = "dropped"
+	Undone   State = "undone" // a merge was taken back, and the layer had gone with it
 )
 
 // Ended tells whether no process of the cell can be left.
 func (s State) Ended() bool {
 	switch s {
-	case Stopped, Failed, Merged, Dropped:
+	case Stopped, Failed, Merged, Dropped, Undone:
 		return true
 	case Declared, Building, Running, Stopping:
 	}
@@ -48,7 +49,9 @@ func (s State) Ended() bool {
 }
 
 // HasLayer tells whether what the cell wrote is still there.
-func (s State) HasLayer() bool { return s != Merged && s != Dropped && s != Failed }
+func (s State) HasLayer() bool {
+	return s != Merged && s != Dropped && s != Undone && s != Failed
+}
 
 // Grant is one granted path as the cell had it.
 type Grant struct {

@@ -151,6 +151,14 @@ func (c *Changes) Drop(ctx context.Context, q *connect.Request[skepv1.DropReques
 		return nil, err
 	}
 	p, _ := peer.Of(ctx)
+	if r.State == cells.Merged || r.State == cells.Undone {
+		// There is nothing to drop, and what became of it stays to be seen; a rest of the
+		// layer that a crash has left goes.
+		if err := c.DropLayer(ctx, r.ID); err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
+		return connect.NewResponse(cells.Message(r)), nil
+	}
 	if r.State != cells.Dropped {
 		body := &kind.Note{By: p.String(), Text: kind.Bytes("the layer was dropped")}
 		if err := c.Record.Append(r.ID, body); err != nil {

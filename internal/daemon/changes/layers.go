@@ -54,8 +54,12 @@ func (f *layerFiles) judge(grant int, path string) bool {
 func (c *Changes) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFiles, err error) {
 	if !r.State.HasLayer() {
 		what := "what it wrote is gone"
-		if r.State == cells.Merged {
+		switch r.State {
+		case cells.Merged:
 			what = "what it wrote is in your tree; `skep ledger show " + r.ID + "` lists it"
+		case cells.Undone:
+			what = "a merge of it was taken back, and its layer had gone with the merge; `skep ledger show " + r.ID + "` lists what it was"
+		case cells.Declared, cells.Building, cells.Running, cells.Stopping, cells.Stopped, cells.Failed, cells.Dropped:
 		}
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the cell is %s: %s", r.State, what))
 	}

@@ -72,10 +72,17 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	r := o.cell
-	// What waits for --with-active is nowhere else than in the layer. An undo changes no
-	// layer: one that is still there has all of it, one that is gone does not come back.
-	if !o.undo && !held(o.plan.Diff, paths) {
-		if r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Merged }); err != nil {
+	next := r.State
+	switch {
+	case !o.undo && !held(o.plan.Diff, paths): // what waits for --with-active is nowhere else than in the layer
+		next = cells.Merged
+	case o.undo && r.State == cells.Merged:
+		// An undo changes no layer: one that is still there has all of it, one that is
+		// gone does not come back.
+		next = cells.Undone
+	}
+	if next != r.State {
+		if r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = next }); err != nil {
 			return nil, connect.NewError(connect.CodeUnavailable, err)
 		}
 	}
