@@ -92,7 +92,7 @@ func TestBG2BG4BG10Refusals(t *testing.T) {
 		fmt.Sprintf("ok.test:%d", port+1):   fmt.Sprintf("port-not-allowed - {name: ok.test, ports: [%d]}", port+1),
 		fmt.Sprintf("%s:%d", public4, port): fmt.Sprintf("ip-not-on-allowlist - {ip: %q, ports: [%d]}", public4, port),
 		"100.99.1.2:443":                    "ip-not-on-allowlist ",
-		"169.254.169.254:80":                "ip-not-on-allowlist not permitted by the operator",
+		"169.254.169.254:80":                "ip-not-on-allowlist open: [{cidr: \"169.254.169.254/32\", ports: [80]}] in the operator's ceiling.yaml, beside the profile's rule: a profile alone never reaches an address of the host itself",
 	} {
 		if found[destination] != want {
 			t.Errorf("%s: %q, want %q", destination, found[destination], want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -12,6 +13,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cli/words"
 	"skep.dev/skep/internal/escape"
+	"skep.dev/skep/internal/profile"
 )
 
 func (a *App) whyCommand() *cobra.Command {
@@ -67,6 +69,9 @@ func (a *App) why(ctx context.Context, q *skepv1.ExplainRequest) error {
 		}
 		return a.printValue(out)
 	}
+	if m.AllowWith, err = a.whereto(ctx, d, q.Cell, m.AllowWith); err != nil {
+		return err
+	}
 	for _, l := range []struct{ head, text string }{
 		{"what", m.What}, {"why", m.Why}, {"rule", m.Rule}, {"to allow it", m.AllowWith},
 	} {
@@ -75,6 +80,24 @@ func (a *App) why(ctx context.Context, q *skepv1.ExplainRequest) error {
 		}
 	}
 	return nil
+}
+
+// whereto says of a line under net: in which file it belongs. Shipped profiles are no
+// files of the user's: another one extends them.
+func (a *App) whereto(ctx context.Context, d *daemon, ref, line string) (string, error) {
+	if !strings.HasPrefix(line, "- {") {
+		return line, nil
+	}
+	r, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: ref}))
+	if err != nil {
+		return "", err
+	}
+	file := r.Msg.ProfileName
+	if slices.Contains(profile.Names(), file) {
+		return fmt.Sprintf("net: [%s] in a profile of your own, for --profile (%s is no file; `skep check --effective %s` prints it to begin with)",
+			strings.TrimPrefix(line, "- "), file, file), nil
+	}
+	return fmt.Sprintf("%s under net: in %s", line, file), nil
 }
 
 // whyEnded tells the cause of a cell's end.

@@ -91,8 +91,10 @@ func (d *decider) egress() (flow.Verdict, demand) {
 	}
 	mine := d.judge(d.p.Rules, unlisted)
 	switch {
-	case d.denied(), d.p.onFloor(d.t, d.q.Addr, d.q.Port):
+	case d.denied():
 		return flow.Verdict{Reason: unlisted, AllowWith: NotPermitted}, demand{}
+	case d.p.onFloor(d.t, d.q.Addr, d.q.Port):
+		return flow.Verdict{Reason: unlisted, AllowWith: openLine(d.q.Addr, d.q.Port)}, demand{}
 	case !mine.ok:
 		return flow.Verdict{Reason: mine.why, Rule: mine.rule.ID, Line: mine.rule.Line, AllowWith: allowLine(mine.q)}, demand{}
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"skep.dev/skep/internal/flow"
@@ -24,4 +25,11 @@ func allowLine(q flow.Request) string {
 		fields = append(fields, "transports: [udp]")
 	}
 	return "- {" + strings.Join(fields, ", ") + "}"
+}
+
+// openLine is the line of the operator's ceiling that opens the floor for an address
+// (B105): a profile never does.
+func openLine(a netip.Addr, port uint16) string {
+	return fmt.Sprintf("open: [{cidr: %q, ports: [%d]}] in the operator's ceiling.yaml, beside the profile's rule: a profile alone never reaches an address of the host itself",
+		netip.PrefixFrom(a, a.BitLen()), port)
 }

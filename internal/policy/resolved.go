@@ -59,6 +59,26 @@ func Resolve(q flow.Request, p Policy) []netip.Addr {
 	return out
 }
 
+// Given goes on from a verdict that allows a name whose addresses the rules themselves
+// give: if none of them is kept, it is the refusal that the cell's box will come to.
+func Given(q flow.Request, p Policy, v flow.Verdict) flow.Verdict {
+	addrs := Resolve(q, p)
+	if !v.Allowed() || len(addrs) == 0 {
+		return v
+	}
+	if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return Keep(q, p, a) }) {
+		return v
+	}
+	out := flow.Verdict{Reason: flow.ResolvedAddressDenied, Rule: v.Rule, Line: v.Line, AllowWith: NotPermitted}
+	for _, a := range addrs {
+		if p.onFloor(address.New(), a.Unmap(), q.Port) {
+			out.AllowWith = openLine(a.Unmap(), q.Port)
+			break
+		}
+	}
+	return out
+}
+
 // Ports is what the early gate admits for a name over a transport: every port
 // that Decide would allow (B14). The box decides each flow again.
 func Ports(host string, t flow.Transport, p Policy) right.Ports {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -17,8 +18,12 @@ import (
 	"skep.dev/skep/internal/profile"
 )
 
-// httpsPort is what a destination without a port means, as in a rule (B86).
-const httpsPort = 443
+// httpsPort is what a destination without a port means, as in a rule (B86); httpPort of
+// a name that Skep answers itself.
+const (
+	httpsPort = 443
+	httpPort  = 80
+)
 
 // would says what a cell's rules say of a destination, whether or not it was ever tried:
 // the decision that its box would make, by the same function, under the ceiling of now.
@@ -36,7 +41,8 @@ func (g *Reading) would(r cells.Record, destination string) (*connect.Response[s
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	ceiling.Own = g.Own()
-	v := policy.Decide(q, boxlink.PolicyOf(p, ceiling))
+	rules := boxlink.PolicyOf(p, ceiling)
+	v := policy.Given(q, rules, policy.Decide(q, rules))
 	host := q.Name
 	if host == "" {
 		host = q.Addr.String()
@@ -50,7 +56,7 @@ func (g *Reading) would(r cells.Record, destination string) (*connect.Response[s
 	switch {
 	case v.Reason != flow.None:
 		out.Why = v.Reason.Token() + ": " + v.Reason.Sentence()
-	case q.Name != "" && v.Rule != "model":
+	case q.Name != "" && v.Rule != "model" && policy.Resolve(q, rules) == nil:
 		out.Why = "a rule allows it; the addresses that it resolves to are judged when it is tried"
 	default:
 		out.Why = "a rule allows it"
@@ -75,19 +81,25 @@ func ruleText(p *profile.Profile, v flow.Verdict) string {
 // destinationOf reads NAME[:PORT], ADDRESS[:PORT] or [ADDRESS]:PORT as a cell's attempt.
 func destinationOf(cell, text string) (flow.Request, error) {
 	q := flow.Request{Cell: cell, Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Port: httpsPort, Count: 1}
-	host := text
+	host, given := text, false
+	if strings.Contains(text, "://") {
+		return q, fmt.Errorf("%q is a URL: give its name alone, and a port if it is not %d", text, httpsPort)
+	}
 	if _, err := netip.ParseAddr(text); err != nil {
 		if h, port, err := net.SplitHostPort(text); err == nil {
 			n, err := strconv.ParseUint(port, 10, 16)
 			if err != nil || n == 0 {
 				return q, fmt.Errorf("%q: a port is a number from 1 to 65535", text)
 			}
-			host, q.Port = h, uint16(n)
+			host, q.Port, given = h, uint16(n), true
 		}
 	}
 	var err error
 	if q.Name, q.Addr, err = name.HostOrAddr(host); err != nil {
 		return q, fmt.Errorf("%q is no destination: %w; give a name or an address, and a port if it is not %d", text, err, httpsPort)
+	}
+	if !given && name.UnderAlt(q.Name) {
+		q.Port = httpPort
 	}
 	return q, q.Check()
 }

@@ -106,11 +106,16 @@ func because(reason, rule string, line uint32, allowWith string) string {
 		}
 		w.WriteString(")")
 	}
-	if allowWith != "" {
+	if allowWith == notPermitted {
+		w.WriteString("; " + notPermitted)
+	} else if allowWith != "" {
 		w.WriteString(say("; allow with: %s", allowWith))
 	}
 	return w.String()
 }
+
+// notPermitted stands in a record where the operator refuses, and no line would help.
+const notPermitted = "not permitted by the operator"
 
 func times(n uint64) string {
 	if n < 2 {
