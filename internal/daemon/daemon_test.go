@@ -687,17 +687,3 @@ func reconciled(t *testing.T, l *lab, config Config, id, cause string) {
 		}
 	}
 }
-
-func TestUnwritableLedgerStartsNoCell(t *testing.T) {
-	l := newLab(t).start()
-	q := l.request("", "/bin/true")
-	if err := l.daemon.ledger.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := l.run(q); err == nil {
-		t.Errorf("ran %v without a record", c)
-	}
-	if n := len(l.driver.Started()); n > 0 {
-		t.Errorf("%d cells were started", n)
-	}
-}
