@@ -10,11 +10,33 @@ import (
 // Gone is closed when the caller or the connection has gone, or the call has its answer.
 func (c *Call) Gone() <-chan struct{} { return c.gone }
 
+// Go runs f in a goroutine of its own. The call keeps its place until f returns, and
+// so there are no more of them than places.
+func (c *Call) Go(f func()) {
+	c.server.mu.Lock()
+	c.running = true
+	c.server.mu.Unlock()
+	go func() {
+		defer func() {
+			c.server.mu.Lock()
+			defer c.server.mu.Unlock()
+			c.running = false
+			if c.over != nil {
+				delete(c.server.calls, c.id)
+			}
+		}()
+		f()
+	}()
+}
+
 // end is for server.mu held.
 func (c *Call) end(why error) {
 	if c.over == nil {
 		c.over = why
 		close(c.gone)
+	}
+	if !c.running {
+		delete(c.server.calls, c.id)
 	}
 	c.wake.Broadcast()
 }
@@ -34,7 +56,6 @@ func (c *Call) AppendAnswer(out []byte, status int, content string, body []byte)
 	if c.over != nil {
 		return out
 	}
-	delete(s.calls, c.id)
 	c.end(errEnough)
 	if n := int64(len(body)); n > min(c.window, s.window, maxFrame) {
 		return append(out, appendNumber(nil, frameReset, c.id, codeCancel)...)
@@ -75,7 +96,6 @@ func (c *Call) Part(b []byte, last bool) error {
 		s.window -= n
 		end := last && int(n) == len(b)
 		if end {
-			delete(s.calls, c.id)
 			c.end(errEnough)
 		}
 		s.mu.Unlock()

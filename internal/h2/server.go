@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -16,6 +17,13 @@ import (
 const (
 	maxCalls   = 16
 	maxRequest = 4 << 20
+
+	// A handler may be about to return when its caller begins the next call.
+	maxPlaces = 2 * maxCalls
+	// maxResets is how many calls a client may give up in a second.
+	maxResets = 100
+	// readWithin is how long a client may leave an answer unread.
+	readWithin = 10 * time.Second
 
 	serverBuffer = 2 * maxFrame // so that what comes together is seen together
 
@@ -28,12 +36,13 @@ const (
 type Server struct {
 	net     net.Conn
 	handle  func(*Call)
-	writing sync.Mutex // as in Conn
+	writing sync.Mutex    // as in Conn
+	within  time.Duration // a write
 
 	mu      sync.Mutex
-	err     error // why the connection ended
-	calls   map[uint32]*Call
-	window  int64 // what may still be sent
+	err     error            // why the connection ended
+	calls   map[uint32]*Call // also those that are over, while their handler runs
+	window  int64            // what may still be sent
 	initial int64
 
 	// The reader's own.
@@ -41,6 +50,8 @@ type Server struct {
 	held    int    // bytes of requests that are not complete
 	given   int    // bytes that were received and not yet given back
 	decoder *hpack.Decoder
+	resets  int // since
+	since   time.Time
 }
 
 // Call is one request and the way to its answer.
@@ -54,14 +65,17 @@ type Call struct {
 	gone   chan struct{}
 
 	// Guarded by server.mu.
-	wake   *sync.Cond
-	window int64
-	over   error
+	wake    *sync.Cond
+	window  int64
+	over    error
+	running bool // in a goroutine of its own
 }
 
 // NewServer speaks on c, which it owns. Run does the work.
 func NewServer(c net.Conn) *Server {
-	return &Server{net: c, calls: map[uint32]*Call{}, window: firstWindow, initial: firstWindow, decoder: hpack.NewDecoder(4096, nil)}
+	return &Server{
+		net: c, within: readWithin, calls: map[uint32]*Call{}, window: firstWindow, initial: firstWindow, decoder: hpack.NewDecoder(4096, nil),
+	}
 }
 
 // Close ends the connection and every call on it.
@@ -153,10 +167,18 @@ func whole(in *bufio.Reader) bool {
 	return err == nil && in.Buffered() >= frameHead+int(head[0])<<16+int(head[1])<<8+int(head[2])
 }
 
+// write ends the connection of a client that does not read: what waits to be
+// written would pile up.
 func (s *Server) write(b []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	_, err := s.net.Write(b)
+	err := s.net.SetWriteDeadline(time.Now().Add(s.within))
+	if err == nil {
+		_, err = s.net.Write(b)
+	}
+	if err != nil {
+		s.fail(err)
+	}
 	return err
 }
 
@@ -203,7 +225,7 @@ func (s *Server) head(h *heads, f frame) error {
 func (s *Server) begin(id uint32, path, content string) *Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || len(s.calls) >= maxCalls {
+	if s.err != nil || len(s.calls) >= maxPlaces {
 		return nil
 	}
 	c := &Call{Path: path, Content: content, server: s, id: id, wake: sync.NewCond(&s.mu), window: s.initial, gone: make(chan struct{})}
@@ -248,9 +270,17 @@ func (s *Server) data(f frame) error {
 	return s.write(appendNumber(nil, frameWindow, 0, uint32(n)))
 }
 
+// reset takes back a call. Its place is free when its handler has returned, so that
+// calls and resets in turn leave no more behind than calls alone.
 func (s *Server) reset(f frame) error {
 	if len(f.payload) != 4 {
 		return errFrame
+	}
+	if now := time.Now(); now.Sub(s.since) > time.Second {
+		s.resets, s.since = 0, now
+	}
+	if s.resets++; s.resets > maxResets {
+		return fmt.Errorf("%w: more than %d resets in a second", errFrame, maxResets)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +288,6 @@ func (s *Server) reset(f frame) error {
 		if !c.whole {
 			s.held -= len(c.Body)
 		}
-		delete(s.calls, f.stream)
 		c.end(errors.New("the caller has gone"))
 	}
 	return nil

@@ -8,9 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // echoing serves on one end of a pair: it answers each call with its body, what came
@@ -145,7 +147,7 @@ func TestServerStreams(t *testing.T) {
 				_ = c.Answer(200, "text/plain", []byte("now"))
 				return
 			}
-			go func() {
+			c.Go(func() {
 				err := c.Begin("text/plain")
 				for i := 0; err == nil && i < 1<<10; i++ {
 					err = c.Part(make([]byte, 10<<10), false)
@@ -154,7 +156,7 @@ func TestServerStreams(t *testing.T) {
 					err = c.Part(nil, true)
 				}
 				wrote <- err
-			}()
+			})
 		}, func() {})
 	}()
 	defer s.Close()
@@ -250,8 +252,8 @@ func TestServerBoundsCalls(t *testing.T) {
 	go func() { _ = s.Run(func(c *Call) { held = append(held, c) }, func() {}) }()
 	defer s.Close()
 	head := NewHead(Request{Method: "POST", Authority: "skepd", Path: "/p"})
-	told := make(chan Answer, maxCalls+1)
-	for range maxCalls + 1 {
+	told := make(chan Answer, maxPlaces+1)
+	for range maxPlaces + 1 {
 		if err := c.Call(head, []byte("x"), func(a Answer) { told <- a }); err != nil {
 			t.Fatal(err)
 		}
@@ -261,6 +263,48 @@ func TestServerBoundsCalls(t *testing.T) {
 	}
 	if len(told) > 0 {
 		t.Error("more than one was refused")
+	}
+}
+
+// A call that is taken back has its place while its handler runs.
+func TestServerCountsWhatRuns(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	go func() { _, _ = io.Copy(io.Discard, there) }()
+	block := appendHead(nil, []Field{{":method", "POST"}, {":path", "/p"}})
+	raw := []byte(preface)
+	for i := range uint32(maxResets) + 1 {
+		raw = appendHeaders(raw, flagEndStream, 2*i+1, block)
+		raw = appendNumber(raw, frameReset, 2*i+1, codeCancel)
+	}
+	go func() { _, _ = there.Write(raw) }()
+	release := make(chan struct{})
+	var runs sync.WaitGroup
+	begun := 0
+	err := NewServer(here).Run(func(c *Call) {
+		begun++
+		runs.Add(1)
+		c.Go(func() {
+			defer runs.Done()
+			<-release
+		})
+	}, func() {})
+	close(release)
+	runs.Wait()
+	if begun != maxPlaces || !errors.Is(err, errFrame) {
+		t.Errorf("%d handlers ran, there are %d places: %v", begun, maxPlaces, err)
+	}
+}
+
+// Who does not read what it asked for is cut off.
+func TestServerEndsWithAClientThatDoesNotRead(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	s := NewServer(here)
+	s.within = time.Millisecond
+	go func() { _, _ = there.Write([]byte(preface)) }()
+	if err := s.Run(func(*Call) {}, func() {}); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
 	}
 }
 

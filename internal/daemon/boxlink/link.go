@@ -54,7 +54,6 @@ type Link struct {
 	assignment *skepv1.Assignment
 	recorder   Recorder
 	updates    chan *skepv1.WatchResponse
-	watched    bool
 	spent      int64 // as the box told it at its end
 	told       bool
 }

@@ -32,6 +32,7 @@ const (
 type service struct {
 	*Link
 	waiting []*h2.Call // of Record: what came together becomes durable together
+	watched bool
 }
 
 // fault is an error as Connect tells it.
@@ -65,9 +66,9 @@ func (s *service) handle(c *h2.Call) {
 	case c.Path == serviceName+"Ready" && c.Content == unary:
 		answer(c, s.tellReady(c.Body))
 	case c.Path == serviceName+"Lease" && c.Content == unary:
-		go s.lease(c) // the ledger's sync is not for others to wait for
+		c.Go(func() { s.lease(c) }) // the ledger's sync is not for others to wait for
 	case c.Path == serviceName+"Watch" && c.Content == streaming:
-		go s.watch(c)
+		s.watch(c)
 	default:
 		answer(c, faultf("unimplemented", "no call %q with %q", c.Path, c.Content))
 	}
@@ -195,30 +196,27 @@ func (s *service) tellReady(body []byte) *fault {
 }
 
 // watch serves Watch, the stream that is the box's life: without it the box decides
-// by nothing new.
+// by nothing new. What is refused is refused at once.
 func (s *service) watch(c *h2.Call) {
 	q := &skepv1.WatchRequest{}
 	f := readPart(c.Body, q)
-	if f == nil && q.Protocol != Protocol {
+	switch {
+	case f != nil:
+	case q.Protocol != Protocol:
 		f = faultf("failed_precondition", "box protocol %d, this is %d", q.Protocol, Protocol)
-	}
-	if f == nil {
-		s.mu.Lock()
-		if s.watched {
-			f = faultf("failed_precondition", "the box watches already")
-		}
-		s.watched = true
-		s.mu.Unlock()
+	case s.watched:
+		f = faultf("failed_precondition", "the box watches already")
 	}
 	if f != nil {
-		if c.Begin(streaming) == nil {
-			_ = c.Part(part(lastPart, append(append([]byte(`{"error":`), f.body()...), '}')), true)
-		}
+		_ = c.Answer(200, streaming, part(lastPart, append(append([]byte(`{"error":`), f.body()...), '}')))
 		return
 	}
-	defer s.Close()
+	s.watched = true
 	close(s.watching)
-	_ = s.follow(c) // the box is gone, or has been told to go
+	c.Go(func() {
+		defer s.Close()
+		_ = s.follow(c) // the box is gone, or has been told to go
+	})
 }
 
 // follow sends the assignment once there is one, and then what changes.
