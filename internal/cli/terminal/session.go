@@ -43,10 +43,10 @@ func IsTerminal(w io.Writer) bool {
 
 // Session carries bytes until the warden closes conn, or the user detaches with
 // ctrl-p ctrl-q.
-func Session(ctx context.Context, conn io.ReadWriteCloser, c Console) (detached bool, err error) {
+func Session(ctx context.Context, conn *os.File, c Console) (detached bool, err error) {
 	out := c.Out
 	send := &frames{w: conn}
-	stop := suspension{send: send, console: c}
+	stop := suspension{conn: conn, send: send, console: c}
 	if c.Terminal != nil {
 		if stop.restore, err = rawMode(c.Terminal); err != nil {
 			return false, err
