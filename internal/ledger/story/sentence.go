@@ -145,7 +145,11 @@ func tree(b kind.Body) string {
 		if b.Undo {
 			what = "undo"
 		}
-		return say("%s: %s of difference %s: %s: %s", b.Who, what, short(b.Hash), b.Reason, paths(b.Paths))
+		s := say("%s: %s of difference %s: %s", b.Who, what, short(b.Hash), b.Reason)
+		if len(b.Paths) > 0 {
+			s += say(": %s", paths(b.Paths))
+		}
+		return s
 	}
 	return ""
 }

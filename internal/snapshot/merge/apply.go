@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/snapshot"
 	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
@@ -35,7 +36,7 @@ func (t *transaction) apply(ctx context.Context) error {
 			return err
 		}
 		if err := t.rename(i); err != nil {
-			return fmt.Errorf("merge %q: %w", t.units[i].Path, err)
+			return t.failed(i, err)
 		}
 		if len(t.units[i].Before) == 0 {
 			continue
@@ -44,11 +45,38 @@ func (t *transaction) apply(ctx context.Context) error {
 			return err
 		}
 		if err := t.verify(ctx, i); err != nil {
-			return fmt.Errorf("merge %q: %w", t.units[i].Path, err)
+			return t.failed(i, err)
 		}
 	}
 	return nil
 }
+
+// failed says what a person can do where an undo finds a path that is not as the merge
+// left it.
+func (t *transaction) failed(i int, err error) error {
+	u := &t.units[i]
+	if t.undoes == "" || !errors.Is(err, tree.ErrMoved) {
+		return fmt.Errorf("merge %q: %w", u.Path, err)
+	}
+	c := &changedError{path: filepath.Join(t.roots[u.Root].path, u.Path)}
+	if len(u.After) == 1 && u.After[0].State.Type == snapshot.File {
+		c.old = filepath.Join(filepath.Dir(t.dir), t.undoes, oldName, savedName(i, 0))
+	}
+	return c
+}
+
+// changedError is [tree.ErrMoved] of a path that is to be taken back.
+type changedError struct{ path, old string }
+
+func (e *changedError) Error() string {
+	s := escape.Line(e.path) + " was changed since the merge; restore it as the merge left it"
+	if e.old != "" {
+		s += ", or take the old file from " + e.old
+	}
+	return s
+}
+
+func (e *changedError) Unwrap() error { return tree.ErrMoved }
 
 // openUp lets the owner write in a directory that a unit lies in.
 func (t *transaction) openUp(d *touched) error {
@@ -168,6 +196,9 @@ func (t *transaction) verifyNode(ctx context.Context, i, n int, dir *os.File, na
 	}
 	if !got.SameXattrs(want) || got.Size != want.Size || (!want.Unreadable && got.Digest != want.Digest) {
 		return tree.ErrMoved
+	}
+	if t.undoes != "" {
+		return nil // an undo is not taken back: nobody would ever read the copy
 	}
 	return t.save(ctx, f, savedName(i, n), &st, got)
 }

@@ -235,10 +235,7 @@ func undo(ctx context.Context, stateDir, hash string, planned func() error, step
 	t.content = func(_ context.Context, u, n int) (*os.File, error) {
 		return os.Open(filepath.Join(dir, oldName, savedName(u, n)))
 	}
-	if err := t.run(ctx); err != nil {
-		return fmt.Errorf("take back the merge of %s: %w", full[:snapshot.MinHashPrefix], err)
-	}
-	return nil
+	return t.run(ctx)
 }
 
 // findMerge completes a prefix.

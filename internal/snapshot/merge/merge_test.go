@@ -16,6 +16,7 @@ import (
 	"skep.dev/skep/internal/snapshot"
 	"skep.dev/skep/internal/snapshot/layer"
 	"skep.dev/skep/internal/snapshot/layertest"
+	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -241,6 +242,26 @@ func TestMergeMakesTheTreeWhatTheCellSaw(t *testing.T) {
 			t.Error("a merge was taken back twice")
 		}
 	})
+}
+
+// What was edited after the merge stays, and the error names it and where its old content is.
+func TestUndoNamesWhatChangedSince(t *testing.T) {
+	f := newFixture(t, hardBase(), []op{{Kind: "append", Path: "edited", To: "cell"}})
+	hash := f.diff().Hash
+	_, err := f.apply(hash, nil)
+	must(t, err)
+	must(t, layertest.Do(f.base, op{Kind: "append", Path: "edited", To: "mine"}))
+	before := f.look()
+	err = Undo(context.Background(), f.state, hash, nil)
+	old := filepath.Join(mergesDir(f.state), hash, oldName, savedName(0, 0))
+	want := filepath.Join(f.base, "edited") + " was changed since the merge; restore it as the merge left it, or take the old file from " + old
+	if !errors.Is(err, tree.ErrMoved) || err.Error() != want {
+		t.Fatalf("got  %v\nwant %s", err, want)
+	}
+	same(t, "tree after a refused undo", f.look(), before)
+	if _, err := os.Stat(old); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestMovedBaseOrLayerIsRefused(t *testing.T) {
