@@ -49,13 +49,46 @@ func (a *App) ps(ctx context.Context, all bool) error {
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "CELL\tNAME\tSTATE\tSTARTED\tENDED BY\tREFUSED\tPROGRAM")
 	for _, c := range r.Msg.Cells {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Id, words.Dash(c.Name), words.State(c.State), words.Clock(c.Created),
 			words.Dash(endText(c)), c.CrossingsRefused, escape.Line(strings.Join(c.Argv, " ")))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = io.WriteString(a.Out, narrow(table.String(), a.columns()))
+	return err
+}
+
+// columns is the width of the terminal that the output goes to, 0 where there is none.
+func (a *App) columns() int {
+	if !terminal.IsTerminal(a.Out) {
+		return 0
+	}
+	size, err := terminal.SizeOf(a.Out)
+	if err != nil {
+		return 0
+	}
+	return int(size.Columns)
+}
+
+// narrow cuts each line to a width in columns, unless it is 0, and marks what it cuts.
+func narrow(text string, columns int) string {
+	if columns <= 0 {
+		return text
+	}
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if runes := []rune(line); len(runes) > columns {
+			line = string(runes[:columns-1]) + "…"
+		}
+		out.WriteString(line + "\n")
+	}
+	return out.String()
 }
 
 // endText says why a cell ended, and with what status.

@@ -127,10 +127,14 @@ func (a *App) printFaults(faults strict.Faults) {
 	fmt.Fprintf(a.Err, "%sskep: %s; nothing was run\n", escape.Text(faults.Render()), words.Count(int64(len(faults)), "fault"))
 }
 
-// statusOf finds the status for an error of the daemon.
+// statusOf finds the status for an error of the daemon, which reads some of the command
+// line: what it cannot read is as wrong as an unknown flag.
 func statusOf(err error) int {
-	if connect.CodeOf(err) == connect.CodeNotFound {
+	switch code := connect.CodeOf(err); {
+	case code == connect.CodeNotFound:
 		return statusNoCell
+	case code == connect.CodeInvalidArgument && connect.IsWireError(err): // else an answer that broke off
+		return statusUsage
 	}
 	return statusRefused
 }

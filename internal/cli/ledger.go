@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -215,7 +216,7 @@ func (a *App) ledgerKey() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.printValue(map[string]string{"id": k.ID(), "key": k.Text()})
+				return a.printValue(map[string]any{"id": k.ID(), "key": json.RawMessage(k.Text())})
 			}
 			_, err = fmt.Fprint(a.Out, k.Text())
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -26,9 +27,12 @@ func (a *App) mergeCommand() *cobra.Command {
 		Example: "skep merge last 09d4509eabaf\nskep merge last 09d4509eabaf --with-active .envrc\nskep merge --undo 09d4509eabaf",
 		Args: func(c *cobra.Command, args []string) error {
 			if undo != "" {
-				return between(0, 0)(c, args)
+				return errors.Join(between(0, 0)(c, args), isHash(undo))
 			}
-			return between(2, 2)(c, args)
+			if err := between(2, 2)(c, args); err != nil {
+				return err
+			}
+			return isHash(args[1])
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if undo != "" {
@@ -40,6 +44,14 @@ func (a *App) mergeCommand() *cobra.Command {
 	c.Flags().StringSliceVar(&active, "with-active", nil, "also these paths, which make programs of the host run something")
 	c.Flags().StringVar(&undo, "undo", "", "take the merge with this hash back (30 days)")
 	return c
+}
+
+// isHash refuses what no hash of a difference can begin with.
+func isHash(given string) error {
+	if _, err := snapshot.MatchHash(strings.Repeat("0", 64), given); err != nil {
+		return usage("%w", err)
+	}
+	return nil
 }
 
 // merge plans with skepd, writes with the user's own rights, then has it recorded.

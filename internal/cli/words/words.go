@@ -74,11 +74,14 @@ func Clock(t string) string {
 // Footer is what L19b puts on stderr.
 func Footer(c *skepv1.Cell) []string {
 	lines := []string{fmt.Sprintf("cell %s stopped: %s, %s", c.Id, Ending(c), Duration(c.Started, c.Stopped))}
+	if budget, is := strings.CutPrefix(c.Cause, "budget: "); is {
+		lines = append(lines, fmt.Sprintf("its limit, budget.%s, was %s: skep why %s", escape.Line(budget), Amount(budget, c.Limit), c.Id))
+	}
 	switch n := c.FilesChanged; {
 	case n > 0:
 		lines = append(lines, fmt.Sprintf("%s changed: skep diff %s", Count(n, "file"), c.Id))
 	case n < 0:
-		lines = append(lines, "files changed: skep diff "+c.Id)
+		lines = append(lines, "files changed, too many to count at once: skep diff --stat "+c.Id)
 	}
 	if n := c.CrossingsRefused; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s refused: skep ledger show %s --decision deny", Count(n, "crossing"), c.Id))

@@ -19,14 +19,14 @@ func TestFooter(t *testing.T) {
 			[]string{"cell i stopped: exit 0, 14 s"},
 		},
 		"all": {
-			&skepv1.Cell{Id: "i", Cause: "budget: wall", ExitCode: 124, FilesChanged: 3, CrossingsRefused: 2},
-			[]string{"cell i stopped: budget: wall, exit 124, 0 s", "3 files changed: skep diff i", "2 crossings refused: skep ledger show i --decision deny"},
+			&skepv1.Cell{Id: "i", Cause: "budget: wall", Limit: 2000, ExitCode: 124, FilesChanged: 3, CrossingsRefused: 2},
+			[]string{"cell i stopped: budget: wall, exit 124, 0 s", "its limit, budget.wall, was 2s: skep why i", "3 files changed: skep diff i", "2 crossings refused: skep ledger show i --decision deny"},
 		},
 		"one, and hostile": {
 			&skepv1.Cell{Id: "i", Cause: "failed: \x1b[2J", FilesChanged: 1, CrossingsRefused: 1},
 			[]string{`cell i stopped: failed: \x1b[2J, exit 0, 0 s`, "1 file changed: skep diff i", "1 crossing refused: skep ledger show i --decision deny"},
 		},
-		"not counted": {&skepv1.Cell{Id: "i", Cause: "exit", FilesChanged: -1}, []string{"cell i stopped: exit 0, 0 s", "files changed: skep diff i"}},
+		"not counted": {&skepv1.Cell{Id: "i", Cause: "exit", FilesChanged: -1}, []string{"cell i stopped: exit 0, 0 s", "files changed, too many to count at once: skep diff --stat i"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Footer(c.cell)

@@ -47,7 +47,7 @@ func (g *Reading) would(r cells.Record, destination string) (*connect.Response[s
 	if host == "" {
 		host = q.Addr.String()
 	}
-	out := &skepv1.ExplainResponse{Decision: "block", Rule: ruleText(p, v), AllowWith: v.AllowWith}
+	out := &skepv1.ExplainResponse{Decision: "deny", Rule: ruleText(p, v), AllowWith: v.AllowWith}
 	what := "would be refused"
 	if v.Decision == flow.Allow {
 		out.Decision, what = "allow", "would be allowed"
