@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/profile"
@@ -18,12 +22,12 @@ func (a *App) checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "check [FILE]", Short: "Validate a profile, and say what it gives", Args: between(0, 1),
 		Example: "skep check build.yaml\nskep check --effective coding-agent",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			file := ""
 			if len(args) > 0 {
 				file = args[0]
 			}
-			return a.check(file, effective)
+			return a.check(c.Context(), file, effective)
 		},
 	}
 	c.Flags().BoolVar(&effective, "effective", false, "print the rights in full, as a profile")
@@ -42,8 +46,9 @@ type checked struct {
 	Notes     []string          `json:"notes,omitempty"`
 }
 
-// check needs no daemon: the user's own program looks at the paths.
-func (a *App) check(file string, effective bool) error {
+// check looks at the paths itself, as the user, and asks skepd what of the rest this
+// host can hold.
+func (a *App) check(ctx context.Context, file string, effective bool) error {
 	cwd, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
@@ -59,15 +64,14 @@ func (a *App) check(file string, effective bool) error {
 		return err
 	}
 	if out.Faults == nil {
-		out.Valid, out.Digest, out.Hidden = true, c.profile.Digest(), plan.Hidden
+		out.Valid, out.Digest, out.Hidden, out.Effective = true, c.profile.Digest(), plan.Hidden, c.profile.Effective()
 		for _, m := range plan.Missing {
 			out.Missing = append(out.Missing, m.At)
 		}
-		if _, bounded := c.profile.Budget.Disk.Value(); bounded {
-			out.Notes = append(out.Notes, "budget.disk: no quota of this host's; what the cell holds is measured each second, and the cell is stopped when it is more")
-		}
-		if effective {
-			out.Effective = c.profile.Effective()
+		a.here(ctx, c, &out)
+		if effective && out.Valid && !a.json {
+			_, err := fmt.Fprint(a.Out, escape.Text(out.Effective))
+			return err
 		}
 	}
 	if a.json {
@@ -79,6 +83,29 @@ func (a *App) check(file string, effective bool) error {
 		return &statusError{code: statusRefused}
 	}
 	return err
+}
+
+// here adds what skepd says of this host. What it cannot hold makes a profile useless
+// here, as run would say with 125.
+func (a *App) here(ctx context.Context, c *chosen, out *checked) {
+	q := &skepv1.CheckRequest{Profile: c.source, ProfileName: c.name, ProfileDir: c.dir, Home: home()}
+	if c.found != "" {
+		q.Profile = []byte(c.profile.Effective())
+	}
+	d, err := a.daemon(ctx)
+	var r *connect.Response[skepv1.CheckResponse]
+	if err == nil {
+		r, err = d.Check(ctx, connect.NewRequest(q))
+	}
+	if err != nil {
+		out.Notes = append(out.Notes, "what of it this host can enforce was not looked at: "+text(err))
+		return
+	}
+	out.Notes = append(out.Notes, r.Msg.Notes...)
+	for _, f := range r.Msg.Faults {
+		out.Valid = false
+		out.Faults = append(out.Faults, c.profile.FaultAt(int(f.Line), f.Text, f.Message, f.Fix))
+	}
 }
 
 func (a *App) planned(c *chosen) (*pathplan.Plan, error) {
@@ -99,11 +126,7 @@ func (a *App) printCheck(out checked) error {
 		a.printFaults(out.Faults)
 		return nil
 	}
-	if out.Effective != "" {
-		_, err := fmt.Fprint(a.Out, escape.Text(out.Effective))
-		return err
-	}
-	fmt.Fprintf(a.Out, "%s is valid; digest %s\n", escape.Line(out.Profile), out.Digest)
+	fmt.Fprintf(a.Out, "%s is valid; digest %s\nits rights:\n%s", escape.Line(out.Profile), out.Digest, indent(escape.Text(out.Effective)))
 	for _, h := range out.Hidden {
 		fmt.Fprintf(a.Out, "hidden: %s (%s)\n", escape.Line(h.Path), h.Reason)
 	}
@@ -111,7 +134,15 @@ func (a *App) printCheck(out checked) error {
 		fmt.Fprintf(a.Out, "not there: %s\n", escape.Line(m))
 	}
 	for _, n := range out.Notes {
-		fmt.Fprintln(a.Out, n)
+		fmt.Fprintln(a.Out, escape.Line(n))
 	}
 	return nil
+}
+
+func indent(text string) string {
+	var w strings.Builder
+	for line := range strings.Lines(text) {
+		w.WriteString("  " + line)
+	}
+	return w.String()
 }

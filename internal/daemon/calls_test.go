@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -54,6 +55,23 @@ func TestRunCallsAreAlike(t *testing.T) {
 	cancel()
 	if _, err := client.Run(ended, socket, "", bad); err == nil {
 		t.Error("called after its time")
+	}
+}
+
+// A check says what this host refuses or does not hold, though the profile is in order.
+func TestCheckKnowsTheHost(t *testing.T) {
+	l := newLab(t).start()
+	r, err := l.client().Check(t.Context(), connect.NewRequest(&skepv1.CheckRequest{ProfileName: "p.yaml", ProfileDir: "/", Profile: []byte(
+		"version: v1\nbudget: {cpu_time: 1m}\nnet:\n  - {name: a.example, ports: [8099], resolve: [127.0.0.1]}\n  - {ip: 127.0.0.1}\n  - {ip: 192.0.2.1}\n  - {name: b.example}\n")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Msg.Faults) != 1 || !strings.Contains(r.Msg.Faults[0].Message, "cannot be enforced here") {
+		t.Errorf("faults %v", r.Msg.Faults)
+	}
+	if n := r.Msg.Notes; len(n) != 2 || !strings.Contains(n[0], "a.example:8099 is refused all the same, resolved-address-denied") ||
+		!strings.Contains(n[1], `127.0.0.1:443 is refused all the same, ip-not-on-allowlist`) || !strings.Contains(n[1], "open: [{cidr:") {
+		t.Errorf("notes %q", n)
 	}
 }
 

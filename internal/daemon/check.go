@@ -2,14 +2,18 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"connectrpc.com/connect"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/doctor"
 	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/daemon/terms"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
 )
 
@@ -28,16 +32,46 @@ func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest
 	}
 	out.Digest, out.Effective = p.Digest(), p.Effective()
 	unenforced, err := terms.Enforceable(p, d.feature.Limits)
-	if err != nil {
-		out.Notes = append(out.Notes, err.Error())
+	if u, ok := errors.AsType[*terms.Unheld](err); ok {
+		out.Faults = append(out.Faults, &skepv1.Fault{
+			File: u.File, Line: int32(u.Line), Text: u.Key, Message: fmt.Sprintf("budget.%s cannot be enforced here: %s", u.Key, u.Why), Fix: u.Fix(),
+		})
+	} else if err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	for _, key := range unenforced {
-		out.Notes = append(out.Notes, fmt.Sprintf("budget.%s is not enforced on this host", key))
+		out.Notes = append(out.Notes, fmt.Sprintf("not enforced on this host: budget.%s", key))
 	}
+	ceiling, err := d.Ceiling()
+	if err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	ceiling.Own = d.names.Own()
+	out.Notes = append(out.Notes, unreachable(p, ceiling)...)
 	if _, bounded := p.Budget.Disk.Value(); bounded {
 		out.Notes = append(out.Notes, "budget.disk: no quota of this host's; what the cell holds is measured each second, and the cell is stopped when it is more")
 	}
 	return connect.NewResponse(out), nil
+}
+
+// unreachable tells which rules name addresses that no cell reaches all the same: by the
+// decisions that a box makes, on each rule's first port.
+func unreachable(p *profile.Profile, ceiling policy.Ceiling) (notes []string) {
+	rules := boxlink.PolicyOf(p, ceiling)
+	for _, r := range rules.Rules {
+		q := flow.Request{
+			Cell: "-", Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: r.Name, Addr: r.IP, Count: 1,
+		}
+		if len(r.Ports) == 0 || !r.IP.IsValid() && len(r.Resolve) == 0 {
+			continue
+		}
+		q.Port = r.Ports[0].First
+		if v := policy.Given(q, rules, policy.Decide(q, rules)); !v.Allowed() {
+			notes = append(notes, fmt.Sprintf("net: %s is refused all the same, %s: %s; to allow it: %s",
+				q.Destination(), v.Reason.Token(), v.Reason.Sentence(), v.AllowWith))
+		}
+	}
+	return notes
 }
 
 // doctor looks at the host.

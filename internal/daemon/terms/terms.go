@@ -41,12 +41,27 @@ func Enforceable(p *profile.Profile, holds cell.Enforced) (unenforced []string, 
 			continue
 		}
 		if !p.Budget.Optional(l.key) {
-			return nil, fmt.Errorf("budget.%s (line %d of %s) cannot be enforced here: %s; write `%s: {limit: ..., if_available: true}` to run without it",
-				l.key, p.Line("budget."+l.key), p.File, l.why, l.key)
+			return nil, &Unheld{Key: l.key, File: p.File, Line: p.Line("budget." + l.key), Why: l.why}
 		}
 		unenforced = append(unenforced, l.key)
 	}
 	return unenforced, nil
+}
+
+// Unheld is a limit that a profile demands and this host does not hold.
+type Unheld struct {
+	Key, File string
+	Line      int
+	Why       string
+}
+
+func (u *Unheld) Error() string {
+	return fmt.Sprintf("budget.%s (line %d of %s) cannot be enforced here: %s; %s", u.Key, u.Line, u.File, u.Why, u.Fix())
+}
+
+// Fix says how to run without it.
+func (u *Unheld) Fix() string {
+	return fmt.Sprintf("write `%s: {limit: ..., if_available: true}` to run without it", u.Key)
 }
 
 // Limits are those that the kernel is to hold; what it cannot was judged before.
