@@ -3,11 +3,8 @@ package sys
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // MountTable says where something is mounted in this process's mount namespace.
@@ -15,7 +12,7 @@ import (
 // is ready.
 type MountTable struct {
 	mu     sync.Mutex
-	file   *os.File
+	watch  *MountWatch
 	points []string
 }
 
@@ -24,34 +21,25 @@ type MountTable struct {
 func (t *MountTable) Points() ([]string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.file == nil {
-		// A plain descriptor: the runtime's poller would take the news that poll waits for.
-		fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if t.watch == nil {
+		watch, err := WatchMounts()
 		if err != nil {
-			return nil, fmt.Errorf("open the table of mounts: %w", err)
+			return nil, err
 		}
-		t.file = os.NewFile(uintptr(fd), "mountinfo")
-	} else if !t.changed() {
+		t.watch = watch
+	} else if changed, err := t.watch.Changed(); err == nil && !changed && t.points != nil {
 		return t.points, nil
 	}
 	t.points = nil // what cannot be read again is not known any more
-	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
+	if _, err := t.watch.table.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("read the table of mounts: %w", err)
 	}
-	table, err := io.ReadAll(t.file)
+	table, err := io.ReadAll(t.watch.table)
 	if err != nil {
 		return nil, fmt.Errorf("read the table of mounts: %w", err)
 	}
 	t.points = mountPoints(string(table))
 	return t.points, nil
-}
-
-// changed asks without waiting whether the table is another since it was opened or
-// asked last (proc(5)).
-func (t *MountTable) changed() bool {
-	p := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLPRI}}
-	n, err := unix.Poll(p, 0)
-	return err != nil || n > 0 || t.points == nil
 }
 
 // mountPoints is the fifth field of each line of mountinfo.

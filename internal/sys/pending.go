@@ -14,12 +14,6 @@ func Pending(socks ...*os.File) (bool, error) { return polled(unix.POLLIN, socks
 // HungUp reports whether the peer of a socket has gone, whatever it left to read.
 func HungUp(sock *os.File) (bool, error) { return polled(unix.POLLRDHUP, []*os.File{sock}) }
 
-// MountsChanged reports whether the mounts of a namespace have changed since the
-// last call, or since its mountinfo (proc_pid_mountinfo(5)) was opened.
-func MountsChanged(mountinfo *os.File) (bool, error) {
-	return polled(unix.POLLPRI, []*os.File{mountinfo})
-}
-
 func polled(events int16, files []*os.File) (bool, error) {
 	fds := make([]unix.PollFd, 0, len(files))
 	for _, f := range files {

@@ -15,7 +15,7 @@ type half struct {
 	warden, init *os.File
 	// mounts are the host's, as they were when it began; nil if it has left them:
 	// with our capabilities everything of the host's comes as a mount.
-	mounts *os.File
+	mounts *sys.MountWatch
 	kept   bool // it was there before it was asked for
 
 	answered bool // the parent has said how the clone went
@@ -45,7 +45,7 @@ func (w *Worker) take() (*half, error) {
 		failed, err := sys.Pending(h.warden, h.init)
 		stale := false
 		if err == nil && h.mounts != nil {
-			stale, err = sys.MountsChanged(h.mounts)
+			stale, err = h.mounts.Changed()
 		}
 		if err == nil && !stale && !failed {
 			return h, nil
@@ -66,7 +66,7 @@ func (w *Worker) begin() (_ *half, err error) {
 		}
 	}()
 	if !w.ids.capable {
-		if h.mounts, err = os.Open("/proc/self/mountinfo"); err != nil {
+		if h.mounts, err = sys.WatchMounts(); err != nil {
 			return nil, fmt.Errorf("watch the host's mounts: %w", err)
 		}
 	}
@@ -157,10 +157,13 @@ func (w *Worker) drop(h *half) {
 }
 
 func (h *half) close() {
-	for _, f := range []*os.File{h.warden, h.init, h.mounts, h.pidfd} {
+	for _, f := range []*os.File{h.warden, h.init, h.pidfd} {
 		if f != nil {
 			_ = f.Close()
 		}
+	}
+	if h.mounts != nil {
+		_ = h.mounts.Close()
 	}
 }
 
