@@ -182,10 +182,11 @@ func Known(k Kind) bool {
 func Durable(k Kind) bool { return k != KindExec && k != KindCallDenied }
 
 // LastWord reports whether entries of kind k may use the reserve of a full
-// disk: the denial, and the stop (D4).
+// disk: the denial, the stop and what settles with it, and the note of a drop, which
+// is what frees the disk (D4).
 func LastWord(k Kind) bool {
 	switch k {
-	case KindFlowDenied, KindCellStopped, KindRecovery, KindSeal:
+	case KindFlowDenied, KindCellStopped, KindBudgetSettled, KindNote, KindRecovery, KindSeal:
 		return true
 	}
 	return false
