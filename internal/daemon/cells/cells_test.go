@@ -243,3 +243,33 @@ func TestEndIsToldOnAFullDisk(t *testing.T) {
 		t.Errorf("with space again, the record still says %s", got.State)
 	}
 }
+
+// TestDropNeedsNoRoom: what a cell wrote may be what fills the disk.
+func TestDropNeedsNoRoom(t *testing.T) {
+	s, dir := store(t, "a:one", "b:two")
+	inTheWay := filepath.Join(s.Dir(id("a")), fileName+unfinished)
+	// As TestEndIsToldOnAFullDisk has it, but with the error of a disk that is full.
+	if err := os.Symlink("/dev/full", inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Drop(id("a")); err != nil || r.State != Dropped {
+		t.Fatalf("got %v, %v", r.State, err)
+	}
+	states := func(s *Store) string {
+		a, _ := s.Get(id("a"))
+		b, _ := s.Get(id("b"))
+		return string(a.State + " " + b.State)
+	}
+	if got := states(s); got != "dropped running" {
+		t.Errorf("told: %s", got)
+	}
+	for _, next := range []string{"after a crash", "with room again"} {
+		again, rests, err := Open(dir)
+		if err != nil || len(rests) > 0 || states(again) != "dropped running" {
+			t.Fatalf("%s: %s, %v, %v", next, states(again), rests, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(s.Dir(id("a")), droppedName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the mark stays: %v", err)
+	}
+}

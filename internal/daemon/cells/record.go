@@ -7,6 +7,7 @@
 //   - A record is replaced as a whole: written beside, synced, renamed, and the
 //     directory synced. A crash leaves the old or the new one; a first one that is whole
 //     gets its name at the next start.
+//   - What says that a cell is dropped needs no room on the disk.
 //   - Reading is strict: a file that is not a record of this version is an error,
 //     never an empty cell.
 package cells
@@ -137,7 +138,10 @@ func write(dir string, r *Record) error {
 	if err != nil {
 		return err
 	}
-	return commit(dir, f)
+	if err := commit(dir, f); err != nil {
+		return err
+	}
+	return removeIfThere(filepath.Join(dir, droppedName))
 }
 
 // begin writes a record beside the one that is there.
@@ -205,6 +209,10 @@ func finish(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, fileName)); errors.Is(err, fs.ErrNotExist) {
 		if _, err := read(dir, fileName+unfinished); err == nil {
 			return rename(dir)
+		}
+	} else if err == nil {
+		if err := removeIfThere(filepath.Join(dir, droppedName)); err != nil {
+			return err
 		}
 	}
 	return removeIfThere(filepath.Join(dir, fileName+unfinished))

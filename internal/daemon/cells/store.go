@@ -54,6 +54,9 @@ func Open(dir string) (s *Store, rests []string, err error) {
 		}
 		r, err := read(filepath.Join(dir, e.Name()), fileName)
 		if errors.Is(err, fs.ErrNotExist) {
+			r, err = readMarked(filepath.Join(dir, e.Name()))
+		}
+		if errors.Is(err, fs.ErrNotExist) {
 			rests = append(rests, e.Name())
 			continue
 		}
@@ -90,7 +93,7 @@ func (s *Store) Add(r Record) (keep func() error, err error) {
 		err := commitFirst(dir, f)
 		k.writing.Unlock()
 		if err == nil { // there is space again
-			s.retry()
+			s.Retry()
 		}
 		return err
 	}, nil
@@ -138,8 +141,8 @@ func (s *Store) Keep(id string) error {
 	return err
 }
 
-// retry keeps what could not be kept before.
-func (s *Store) retry() {
+// Retry keeps what could not be kept before, where there is room again.
+func (s *Store) Retry() {
 	s.mu.Lock()
 	again := slices.Collect(maps.Keys(s.unkept))
 	s.mu.Unlock()

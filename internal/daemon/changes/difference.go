@@ -167,12 +167,13 @@ func (c *Changes) Drop(ctx context.Context, q *connect.Request[skepv1.DropReques
 	}
 	// From here on it is only a rest, which a crash leaves to the next start: half a
 	// layer must never pass for what a cell changed.
-	if r, err = c.Cells.Change(r.ID, func(r *cells.Record) { r.State = cells.Dropped }); err != nil {
+	if r, err = c.Cells.Drop(r.ID); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	if err := errors.Join(c.endPlan(r.ID, false), c.DropLayer(ctx, r.ID)); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%w; what is left of it goes at the next start of skepd", err))
 	}
+	c.Cells.Retry() // there is room again
 	c.Record.Seal(r.ID)
 	return connect.NewResponse(cells.Message(r)), nil
 }
