@@ -12,12 +12,15 @@ const cloneNewAsFlag = cloneNew &^ 0x80
 // sched_getaffinity go to the warden, which answers with the cell's own size.
 func cellFilter(sized bool) filter {
 	const tiocsti, tioclinux, tiocsetd = 0x5412, 0x541c, 0x5423
+	const fSetLease, fSetDeleg = 1024, 1040
 	f := filter{
 		conditional: []conditional{
 			{"socket", socketRule()},
 			{"socketpair", onlyOn(0, eAFNOSUPPORT, 1)},
 			{"clone", deniedIf(0, cloneNewAsFlag, ePERM)},
 			{"unshare", deniedIf(0, cloneNew, ePERM)},
+			// A lease holds up whoever opens the file on the host, and so does a delegation.
+			{"fcntl", deniedOn(1, ePERM, fSetLease, fSetDeleg)},
 			{"ioctl", deniedOn(1, ePERM, tiocsti, tioclinux, tiocsetd)},
 			// PER_LINUX, its query, and ADDR_NO_RANDOMIZE for debuggers; other personalities change what calls mean.
 			{"personality", onlyOn(0, ePERM, 0, 0x0040000, 0xffffffff)},
@@ -52,7 +55,7 @@ const allowed = `
 	clock_adjtime clock_getres clock_gettime clock_nanosleep close close_range connect copy_file_range creat
 	dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old
 	eventfd eventfd2 execve execveat exit exit_group faccessat faccessat2 fadvise64 fallocate fanotify_mark
-	fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr file_getattr flistxattr flock fork
+	fchdir fchmod fchmodat fchmodat2 fchown fchownat fdatasync fgetxattr file_getattr flistxattr flock fork
 	fremovexattr fsetxattr fstat fstatfs fsync ftruncate futex futex_requeue futex_wait futex_waitv futex_wake futimesat
 	getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups getitimer get_mempolicy getpeername getpgid getpgrp
 	getpid getppid getpriority getrandom getresgid getresuid getrlimit get_robust_list getrusage getsid getsockname

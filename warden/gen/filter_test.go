@@ -77,6 +77,11 @@ func TestCellFilter(t *testing.T) {
 		{"ioctl", []uint64{0, 0x5412}, retErrno | ePERM},
 		{"ioctl", []uint64{0, 0x5412 | high}, retErrno | ePERM},
 		{"ioctl", []uint64{0, 0x541c | 7<<32}, retErrno | ePERM},
+		{"fcntl", []uint64{3, 2, 1}, retAllow},
+		{"fcntl", []uint64{3, 1024, 0}, retErrno | ePERM}, // F_SETLEASE
+		{"fcntl", []uint64{3, 1024 | high, 0}, retErrno | ePERM},
+		{"fcntl", []uint64{3, 1040, 0}, retErrno | ePERM}, // F_SETDELEG
+		{"fcntl", []uint64{3, 1025, 0}, retAllow},         // F_GETLEASE
 		{"personality", []uint64{0xffffffff}, retAllow},
 		{"personality", []uint64{8}, retErrno | ePERM},
 		{"mount", nil, retErrno | ePERM},
