@@ -13,16 +13,14 @@ import (
 	"skep.dev/skep/internal/daemon/measure"
 )
 
-// limit begins to watch the budgets that no kernel mechanism holds.
+// limit begins to watch the budgets that no kernel mechanism holds, and the disk of all.
 func (d *Daemon) limit(l *life) {
 	if ms, bounded := l.profile.Budget.Wall.Value(); bounded {
 		l.after("wall", time.Duration(ms)*time.Millisecond, func() {
 			l.end(cells.Cause{Word: "budget", Budget: "wall", Limit: ms, Peak: int64(ending.Millis(d.Clock.Now().Sub(l.begin)))})
 		})
 	}
-	if _, bounded := l.profile.Budget.Disk.Value(); bounded {
-		d.watchDisk(l, time.Second)
-	}
+	d.watchDisk(l, time.Second)
 	meter, counts := d.Driver.(cell.Meter)
 	if ms, bounded := l.profile.Budget.CPUTime.Value(); bounded && counts && !slices.Contains(l.unenforced, "cpu_time") {
 		d.watchTime(l, meter, time.Duration(ms)*time.Millisecond, 0)
@@ -49,29 +47,31 @@ func (d *Daemon) watchTime(l *life, meter cell.Meter, limit, used time.Duration)
 	})
 }
 
-// watchDisk measures what the cell holds each second and, where that takes long,
-// less often: at most a tenth of the time goes into it (L13a).
+// watchDisk asks the filesystem each second, and has somebody look at what the cell holds
+// where that does not settle it (L13a). However long that look takes, the asking goes on.
 func (d *Daemon) watchDisk(l *life, wait time.Duration) {
 	l.after("disk", wait, func() {
-		begin := time.Now() // what the measuring costs, not what the cell is told
-		if over := l.disk.Over(d.ctx); over.Word != "" {
+		over, look, next := l.disk.Glance()
+		if over.Word != "" {
 			l.end(over)
 			return
 		}
-		d.watchDisk(l, max(time.Second, 10*time.Since(begin)))
+		d.watchDisk(l, next)
+		if look {
+			if over := l.disk.Over(d.ctx); over.Word != "" {
+				l.end(over)
+			}
+		}
 	})
 }
 
-// gauge is that of a cell with a budget of the disk, else nil.
+// gauge is that of a cell.
 func (d *Daemon) gauge(l *life) *measure.Gauge {
 	limit, bounded := l.profile.Budget.Disk.Value()
-	if !bounded {
-		return nil
-	}
 	var kept []string
 	if l.profile.Home != "" {
 		kept = []string{filepath.Join(d.State, "homes", l.profile.Home)}
 	}
-	return measure.NewGauge(limit, d.State, kept == nil, d.Clock.Now,
+	return measure.NewGauge(limit, bounded, d.State, kept == nil, d.Clock.Now,
 		func(ctx context.Context) (int64, error) { return d.changes.Measure(ctx, l.id, kept...) }, l.cell)
 }

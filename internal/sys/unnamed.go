@@ -59,7 +59,7 @@ func UnnamedFile(fds *os.File, fd string, disk uint64) (file Unnamed, ok bool) {
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 0 {
 		return file, false
 	}
-	file = Unnamed{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Bytes: int64(st.Blocks) * 512}
+	file = Unnamed{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Bytes: int64(st.Blocks)*512 + InodeSize}
 	if file.Dev == disk {
 		return file, true
 	}
@@ -68,12 +68,29 @@ func UnnamedFile(fds *os.File, fd string, disk uint64) (file Unnamed, ok bool) {
 	return file, err == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 }
 
-// FilesystemUsed is how many bytes of the filesystem of a path are taken, by
-// whomever.
-func FilesystemUsed(path string) (int64, error) {
+// InodeSize is what an inode counts for beside its blocks, in bytes: a filesystem has
+// only so many, and an empty file takes one.
+const InodeSize = 4096
+
+// Filesystem is what one filesystem has, in bytes and inodes. One that makes inodes as
+// it needs them has none here.
+type Filesystem struct {
+	Bytes, FreeBytes   int64 // free: what an ordinary user can still take
+	Inodes, FreeInodes int64
+	Taken              int64 // bytes, by whomever
+}
+
+// FilesystemOf looks at the filesystem of a path.
+func FilesystemOf(path string) (Filesystem, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
-		return 0, &os.PathError{Op: "statfs", Path: path, Err: err}
+		return Filesystem{}, &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	return int64(fs.Blocks-fs.Bfree) * int64(fs.Bsize), nil
+	return Filesystem{
+		Bytes: int64(fs.Blocks) * int64(fs.Bsize), FreeBytes: int64(fs.Bavail) * int64(fs.Bsize),
+		Inodes: int64(fs.Files), FreeInodes: int64(fs.Ffree), Taken: int64(fs.Blocks-fs.Bfree) * int64(fs.Bsize),
+	}, nil
 }
+
+// Used is how many bytes are taken, by whomever, with [InodeSize] for each inode.
+func (f Filesystem) Used() int64 { return f.Taken + (f.Inodes-f.FreeInodes)*InodeSize }

@@ -4,9 +4,26 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"skep.dev/skep/internal/sys"
 )
+
+func heldOf(t *testing.T, dir string) int64 {
+	t.Helper()
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	n, err := Held(root, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
 
 func TestHeldCountsWhatTheDiskHolds(t *testing.T) {
 	dir := t.TempDir()
@@ -55,14 +72,60 @@ func TestHeldCountsWhatTheDiskHolds(t *testing.T) {
 	if _, err := Held(root, func() error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("it goes on: %v", err)
 	}
-	deep := dir
-	for range maxDeep + 2 {
-		deep += "/d"
+}
+
+// TestHeldCountsInodes: a file without a byte takes one, of which a filesystem has only
+// so many.
+func TestHeldCountsInodes(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 300 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.MkdirAll(deep, 0o700); err != nil {
+	if n := heldOf(t, dir); n < 301*sys.InodeSize {
+		t.Errorf("300 empty files take %d bytes", n)
+	}
+}
+
+// TestHeldGoesAnyWayDown: the depth of a tree costs no descriptor for each level, and is
+// longer than a path can be.
+func TestHeldGoesAnyWayDown(t *testing.T) {
+	const levels = 6000
+	root, err := os.Open(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Held(root, func() error { return nil }); err == nil {
-		t.Error("a tree of any depth is held open")
+	t.Cleanup(func() {
+		if err := errors.Join(Empty(root), root.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	at := root
+	for range levels {
+		if err := sys.MakeChild(at, "d", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		below, err := sys.OpenDirBeneath(at, "d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at != root {
+			_ = at.Close()
+		}
+		at = below
+	}
+	_ = at.Close()
+	open := 0
+	n, err := Held(root, func() error {
+		fds, err := os.ReadDir("/proc/self/fd")
+		open = max(open, len(fds))
+		return err
+	})
+	if err != nil || n < levels*sys.InodeSize {
+		t.Errorf("%d levels take %d bytes (%v)", levels, n, err)
+	}
+	if open > 100 {
+		t.Errorf("it held %d descriptors", open)
 	}
 }
