@@ -105,6 +105,8 @@ func (a *App) offerRoots(ctx context.Context, d *daemon, ref string) (*skepv1.Ce
 // receive reads a stream of a difference to its end, and fetches the layer.
 func (a *App) receive(d *daemon, c *skepv1.Cell, stream *connect.ServerStreamForClient[skepv1.DiffChunk], r *received) error {
 	defer func() { _ = stream.Close() }()
+	shown := a.working("comparing")
+	defer shown.stop()
 	r.Grants = r.roots.Roots
 	ticket := ""
 	for stream.Receive() {
@@ -121,6 +123,7 @@ func (a *App) receive(d *daemon, c *skepv1.Cell, stream *connect.ServerStreamFor
 			return fmt.Errorf("read the difference: an entry of grant %d", e.Grant)
 		}
 		r.Entries = append(r.Entries, e)
+		shown.one("reading the difference")
 	}
 	if err := stream.Err(); err != nil {
 		return err

@@ -163,6 +163,9 @@ func (a *App) apply(ctx context.Context, own string, r *received, active []strin
 			return merge.Result{}, err
 		}
 	}
+	shown := a.working("merging")
+	defer shown.stop()
+	request.Step = shown.step
 	return merge.Apply(ctx, request)
 }
 

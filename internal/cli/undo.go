@@ -41,6 +41,7 @@ func (a *App) undo(ctx context.Context, hash string) error {
 func (a *App) undone(ctx context.Context, d *daemon, own, hash string) error {
 	var pending *merging.Pending
 	cell := ""
+	shown := a.working("taking back")
 	err := merge.Undo(ctx, own, hash, func() error {
 		c, err := d.MergeUndo(ctx, connect.NewRequest(&skepv1.MergeUndoRequest{Hash: hash}))
 		if err != nil {
@@ -49,7 +50,8 @@ func (a *App) undone(ctx context.Context, d *daemon, own, hash string) error {
 		cell = c.Msg.Id
 		pending, err = merging.Begin(own, merging.Merge{Cell: cell, Hash: hash, State: d.places.State, At: time.Now(), Undo: true})
 		return err
-	})
+	}, shown.step)
+	shown.stop()
 	if cell == "" {
 		return err // nobody has approved anything
 	}

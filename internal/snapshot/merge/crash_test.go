@@ -137,7 +137,7 @@ func TestCrashDuringUndo(t *testing.T) {
 	for n := 1; ; n++ {
 		begin := time.Now()
 		crashed := crashes(func(step func(string) error) {
-			must(t, undo(context.Background(), f.state, hash, nil, step))
+			must(t, Undo(context.Background(), f.state, hash, nil, step))
 		}, n)
 		_, err := Recover(f.state)
 		must(t, err)

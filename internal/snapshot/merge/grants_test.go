@@ -104,7 +104,7 @@ func TestSeveralGrantsAreOneMerge(t *testing.T) {
 			t.Errorf("finished since %v: %v %v", since, done, err)
 		}
 	}
-	must(t, Undo(context.Background(), req.StateDir, d.Hash[:12], nil))
+	must(t, Undo(context.Background(), req.StateDir, d.Hash[:12], nil, nil))
 	if done, err := Finished(req.StateDir, d.Hash, begin); done || err != nil {
 		t.Errorf("finished though it is undone: %v %v", done, err)
 	}

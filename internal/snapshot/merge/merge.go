@@ -41,8 +41,8 @@ type Request struct {
 	// Planned is called with what will be merged, before anything of it is done; an
 	// error merges nothing. It may be nil.
 	Planned func(Result) error
-	// Step is called before everything that changes something. It is for
-	// tests of crashes and full disks; nil otherwise.
+	// Step is called before everything that changes something, for progress, and for
+	// tests of crashes and full disks: its error is as good as the kernel's. It may be nil.
 	Step func(name string) error
 }
 
@@ -184,12 +184,8 @@ func Undoable(stateDir, hash string) (full string, err error) { return findMerge
 
 // Undo takes the merge of hash (12 to 64 hex digits) back, all or nothing:
 // every path must still be as the merge left it. planned is called before anything of
-// it is done; an error changes nothing. It may be nil.
-func Undo(ctx context.Context, stateDir, hash string, planned func() error) error {
-	return undo(ctx, stateDir, hash, planned, nil)
-}
-
-func undo(ctx context.Context, stateDir, hash string, planned func() error, step func(string) error) error {
+// it is done; an error changes nothing. step is that of a [Request]. Both may be nil.
+func Undo(ctx context.Context, stateDir, hash string, planned func() error, step func(name string) error) error {
 	unlock, err := lock(stateDir, true)
 	if err != nil {
 		return err

@@ -236,9 +236,9 @@ func TestMergeMakesTheTreeWhatTheCellSaw(t *testing.T) {
 		if st.Ino != other.Ino {
 			t.Error("a hard link of the layer became two files")
 		}
-		must(t, Undo(context.Background(), f.state, hash, nil))
+		must(t, Undo(context.Background(), f.state, hash, nil, nil))
 		same(t, "tree after undo", f.look(), before)
-		if err := Undo(context.Background(), f.state, hash, nil); err == nil {
+		if err := Undo(context.Background(), f.state, hash, nil, nil); err == nil {
 			t.Error("a merge was taken back twice")
 		}
 	})
@@ -252,7 +252,7 @@ func TestUndoNamesWhatChangedSince(t *testing.T) {
 	must(t, err)
 	must(t, layertest.Do(f.base, op{Kind: "append", Path: "edited", To: "mine"}))
 	before := f.look()
-	err = Undo(context.Background(), f.state, hash, nil)
+	err = Undo(context.Background(), f.state, hash, nil, nil)
 	old := filepath.Join(mergesDir(f.state), hash, oldName, savedName(0, 0))
 	want := filepath.Join(f.base, "edited") + " was changed since the merge; restore it as the merge left it, or take the old file from " + old
 	if !errors.Is(err, tree.ErrMoved) || err.Error() != want {
@@ -463,7 +463,7 @@ func TestUndoIsToldBeforeItIsDone(t *testing.T) {
 		t.Errorf("%s, %v", full, err)
 	}
 	after, no := f.look(), errors.New("not now")
-	if err := Undo(context.Background(), f.state, hash, func() error { return no }); !errors.Is(err, no) {
+	if err := Undo(context.Background(), f.state, hash, func() error { return no }, nil); !errors.Is(err, no) {
 		t.Errorf("got %v", err)
 	}
 	same(t, "tree after an undo that was not to be", f.look(), after)

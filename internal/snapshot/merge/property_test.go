@@ -162,7 +162,7 @@ func randomTree(t *testing.T, rt *rapid.T, cell *layertest.Cell, root string) {
 	if len(merged) == 0 {
 		return
 	}
-	if err := Undo(context.Background(), f.state, d.Hash, nil); err != nil {
+	if err := Undo(context.Background(), f.state, d.Hash, nil, nil); err != nil {
 		rt.Fatal(err)
 	}
 	for path, s := range before {
