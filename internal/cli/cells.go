@@ -196,7 +196,12 @@ func (a *App) attach(ctx context.Context, ref string, raw bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.Attach(ctx, connect.NewRequest(&skepv1.AttachRequest{Cell: ref, Ticket: ticket})); err != nil {
+	r, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: ref}))
+	if err != nil {
+		return err
+	}
+	id := r.Msg.Id
+	if _, err := d.Attach(ctx, connect.NewRequest(&skepv1.AttachRequest{Cell: id, Ticket: ticket})); err != nil {
 		return err
 	}
 	console := terminal.Console{In: a.In, Out: a.Out, Err: a.Err, Raw: raw, Later: true}
@@ -208,7 +213,36 @@ func (a *App) attach(ctx context.Context, ref string, raw bool) error {
 		fmt.Fprint(a.Err, "\r\n")
 		a.say("detached")
 	}
-	return err
+	if detached || err != nil {
+		return err
+	}
+	return a.left(ctx, d, id)
+}
+
+// endRecorded is how long the record of an end may follow the end of the agent's bytes.
+const endRecorded = 5 * time.Second
+
+// left tells why the bytes of a cell ended: with the cell, whose status stays with
+// `skep run` or `skep why`, or because another client took its place.
+func (a *App) left(ctx context.Context, d *daemon, id string) error {
+	late := time.After(endRecorded)
+	for {
+		r, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: id}))
+		if err != nil {
+			return err
+		}
+		if ended(r.Msg) {
+			return (&session{app: a}).footer(r.Msg)
+		}
+		select {
+		case <-late:
+			a.say("cell %s goes on: another terminal was attached to it", id)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func (a *App) stopCommand() *cobra.Command {

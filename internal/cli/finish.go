@@ -21,7 +21,7 @@ func (s *session) ended(c *skepv1.Cell) error {
 		}
 	}
 	if c.State == skepv1.CellState_CELL_STATE_FAILED {
-		return fmt.Errorf("the cell did not start: %s (skep why %s)", escape.Line(strings.TrimPrefix(c.Cause, "failed: ")), c.Id)
+		return fmt.Errorf("the cell did not start: %s (skep why %s)", strings.TrimSpace(escape.Text(strings.TrimPrefix(c.Cause, "failed: "))), c.Id)
 	}
 	if c.Error != "" && !strings.HasPrefix(c.Cause, "budget") {
 		s.app.say("%s", escape.Line(c.Error))

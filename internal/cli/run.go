@@ -211,7 +211,7 @@ func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
 
 func (s *session) note(text string) {
 	if !s.app.quiet {
-		s.app.say("%s", escape.Line(text))
+		s.app.say("%s", strings.TrimSpace(escape.Text(text))) // faults of a file have their lines
 	}
 }
 

@@ -159,7 +159,7 @@ func (r *running) hear(e event) {
 		r.set(cell.Result{ExitCode: exitFailed, Failed: err})
 		r.tellStarted(err)
 	case evExecFailed:
-		code, hint := exitNotExecutable, "is each directory on the way open to others?"
+		code, hint := exitNotExecutable, "is it executable, as chmod +x makes it, and is each directory on the way open to others?"
 		if syscall.Errno(e.A) == syscall.ENOENT {
 			code, hint = exitNotFound, "is it granted, and for a dynamic program /lib and /lib64?"
 		}

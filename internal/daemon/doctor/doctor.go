@@ -75,7 +75,7 @@ func Findings(h Host, f cell.Features) []Finding {
 	mode := Finding{Name: "id range", Status: OK, Detail: "agents run under ids of their own, on idmapped mounts"}
 	if !f.Capable {
 		mode.Status, mode.Detail = Degraded, "agents run under your own id, with the same walls"
-		mode.Fix = "install the package, whose worker has an id range"
+		mode.Fix = "start Skep as root: `make run` as root makes the system user skep and its range of ids, which the agents of root's cells run under"
 	}
 	out = append(out, mode)
 	out = append(out, limit("memory limit", f.Limits.Memory), limit("cpu limit", f.Limits.CPU))
@@ -108,7 +108,7 @@ func namespaces(h Host) Finding {
 		f.Status, f.Detail, f.Fix = Missing, "this kernel gives none", "sysctl user.max_user_namespaces=10000"
 	case h.Restricted:
 		f.Status, f.Detail = Missing, "AppArmor keeps them from ordinary users"
-		f.Fix = "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or install the package with its AppArmor profile"
+		f.Fix = "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or start Skep as root"
 	}
 	return f
 }

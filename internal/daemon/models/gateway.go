@@ -67,7 +67,7 @@ func (g *Gateway) Serve(ctx context.Context, cell string, m right.Model, conn *o
 	}
 	sys.CloseAll(files)
 	if err != nil {
-		return fmt.Errorf("configure skep-model: %w", err)
+		return err // it says that skep-model was to be configured, or which target is at fault
 	}
 	err = client.AddCell(ctx, control.Cell{
 		ID: cell, Roles: roles, Tokens: amount(m.Tokens), MicroUSD: amount(m.Money),

@@ -135,6 +135,18 @@ func id(r *strict.Report, v *strict.Node) string {
 	return word
 }
 
+// instead is what to write for a text that is no destination of its form: for an
+// address in place of a name the key that takes it.
+func instead(key, text, other string) string {
+	if addr, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil && key == "name" {
+		return fmt.Sprintf("write ip: %q", addr)
+	}
+	if prefix, err := netip.ParsePrefix(text); err == nil && (key == "name" || key == "ip") {
+		return fmt.Sprintf("write cidr: %q", prefix.Masked())
+	}
+	return other
+}
+
 // dest takes the one of name, suffix, ip and cidr, with depth.
 func dest(r *strict.Report, item *strict.Node, f map[string]*strict.Node) right.Dest {
 	var d right.Dest
@@ -163,7 +175,7 @@ func dest(r *strict.Report, item *strict.Node, f map[string]*strict.Node) right.
 		}
 		parsed, err := form.parse(s)
 		if err != nil {
-			r.Fault(v, err.Error(), "for example "+form.key+": "+form.example)
+			r.Fault(v, err.Error(), instead(form.key, v.Text, "for example "+form.key+": "+form.example))
 			continue
 		}
 		d = parsed
