@@ -81,7 +81,7 @@ func Footer(c *skepv1.Cell) []string {
 	case n > 0:
 		lines = append(lines, fmt.Sprintf("%s changed: skep diff %s", Count(n, "file"), c.Id))
 	case n < 0:
-		lines = append(lines, "files changed, too many to count at once: skep diff --stat "+c.Id)
+		lines = append(lines, "files changed, but they were not counted: skep diff --stat "+c.Id)
 	}
 	if n := c.CrossingsRefused; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s refused: skep ledger show %s --decision deny", Count(n, "crossing"), c.Id))

@@ -26,7 +26,7 @@ func TestFooter(t *testing.T) {
 			&skepv1.Cell{Id: "i", Cause: "failed: \x1b[2J", FilesChanged: 1, CrossingsRefused: 1},
 			[]string{`cell i stopped: failed: \x1b[2J, exit 0, 0 s`, "1 file changed: skep diff i", "1 crossing refused: skep ledger show i --decision deny"},
 		},
-		"not counted": {&skepv1.Cell{Id: "i", Cause: "exit", FilesChanged: -1}, []string{"cell i stopped: exit 0, 0 s", "files changed, too many to count at once: skep diff --stat i"}},
+		"not counted": {&skepv1.Cell{Id: "i", Cause: "exit", FilesChanged: -1}, []string{"cell i stopped: exit 0, 0 s", "files changed, but they were not counted: skep diff --stat i"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Footer(c.cell)

@@ -19,7 +19,7 @@ import (
 
 const (
 	// mostCounted bounds what the end of a cell spends on its summary.
-	mostCounted = 10_000
+	mostCounted = 100_000
 	// deepest is how many directories it holds open at once.
 	deepest = 64
 )
