@@ -221,3 +221,23 @@ func TestSystemUser(t *testing.T) {
 		}
 	}
 }
+
+// Root's skepd is another user: a directory that is closed to it is named before
+// anything is made below it.
+func TestClosedWayIsNamed(t *testing.T) {
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a := &account{uid: uint32(os.Getuid()) + 1, gid: uint32(os.Getgid()) + 1}
+	state := filepath.Join(closed, "a", "state")
+	if err := a.passes(state); err == nil || !strings.Contains(err.Error(), "cannot pass "+closed+" on the way to "+state) {
+		t.Errorf("got %v", err)
+	}
+	if entries, err := os.ReadDir(closed); err != nil || len(entries) != 0 {
+		t.Errorf("left %v, %v", entries, err)
+	}
+	if err := a.passes("/tmp/state"); err != nil {
+		t.Error(err)
+	}
+}

@@ -200,6 +200,11 @@ func (c Config) prepare() (*account, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, dir := range []string{c.Places.State, c.Places.Run} { // before anything is made
+		if err := a.passes(dir); err != nil {
+			return nil, err
+		}
+	}
 	for _, dir := range []string{c.Places.State, c.Places.Run} {
 		if err := a.give(dir); err != nil {
 			return nil, fmt.Errorf("give %s to %s: %w", dir, SystemUser, err)
@@ -209,6 +214,33 @@ func (c Config) prepare() (*account, error) {
 		}
 	}
 	return a, nil
+}
+
+// passes makes sure that the account can come to a directory: what of the way there is
+// has to let it through.
+func (a *account) passes(dir string) error {
+	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // to be made, open to all
+		case err != nil:
+			return fmt.Errorf("look at the way to %s: %w", dir, err)
+		default:
+			need := fs.FileMode(0o001)
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid == a.uid {
+				need = 0o100
+			} else if ok && st.Gid == a.gid {
+				need = 0o010
+			}
+			if info.Mode()&need == 0 {
+				return fmt.Errorf("skepd of root runs as the user %s, which cannot pass %s on the way to %s: `chmod o+x %s`, or name another place (--state and --run, or SKEP_STATE and SKEP_RUN)",
+					SystemUser, at, dir, at)
+			}
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
 }
 
 // give makes a directory of the account's. One of root's own with nothing in it is
