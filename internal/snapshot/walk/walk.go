@@ -9,6 +9,7 @@
 //     hides the base's. A layer that uses features we never switch on
 //     (redirect, metacopy) is refused, not guessed at.
 //   - What was copied up and is equal to the base is no entry.
+//   - Where a file was granted, only a file is no refused entry.
 //   - A removed or hidden directory lists every path below it, so that base
 //     plus entries is exactly the cell's view.
 package walk
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -336,8 +338,15 @@ func (w *walker) compare(path string, base snapshot.State, old *sys.FileStat, la
 	if e.Op() == snapshot.OpNone {
 		return nil
 	}
+	if w.g.Files != nil && !layer.Type.Special() && (layer.Type != snapshot.File && layer.Type != snapshot.Absent || strings.Contains(path, "/")) {
+		e.Refused = notAFile
+	}
 	return w.yield(e)
 }
+
+// notAFile: what is put in the place of a granted file would be what the next cell is
+// granted, and a link leads to what nobody named.
+const notAFile = "a file was granted: nothing else is merged in its place"
 
 // file reads a granted file. Its owner is the agent, as the owner of a granted
 // directory is, whatever number the host has for it.

@@ -166,12 +166,22 @@ func TestFileGrant(t *testing.T) {
 	}
 	// The host has removed it meanwhile; the cell has made a directory of it.
 	g = Grant{Files: map[string]*os.File{}, Upper: build(t, "f/", "f/f")}
-	if got, err := entries(t, g); err != nil || !maps.Equal(got, map[string]string{"f": "added", "f/f": "added"}) {
+	if got, err := entries(t, g); err != nil || !maps.Equal(got, map[string]string{"f": "added refused", "f/f": "added refused"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	g = Grant{Files: map[string]*os.File{"f": file}, Upper: build(t, "f/", "f/f")}
-	if got, err := entries(t, g); err != nil || !maps.Equal(got, map[string]string{"f": "type", "f/f": "added"}) {
+	if got, err := entries(t, g); err != nil || !maps.Equal(got, map[string]string{"f": "type refused", "f/f": "added refused"}) {
 		t.Errorf("got %v, %v", got, err)
+	}
+	// A link in its place would lead the next cell's grant elsewhere.
+	for _, files := range []map[string]*os.File{{"f": file}, {}} {
+		g = Grant{Files: files, Upper: build(t)}
+		if err := os.Symlink("/etc/passwd", filepath.Join(g.Upper.Name(), "f")); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := entries(t, g); err != nil || !strings.HasSuffix(got["f"], " refused") {
+			t.Errorf("got %v, %v", got, err)
+		}
 	}
 	// A file that the cell has not touched is not in its layer, and no entry.
 	g = Grant{Files: map[string]*os.File{"f": file}, Upper: build(t)}
