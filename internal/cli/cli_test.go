@@ -195,6 +195,49 @@ func TestNamedProfileIsConfirmedOnceForItsDigest(t *testing.T) {
 	}
 }
 
+// TestConfirmationIsOfWhereTheGrantsLead: a granted path that becomes a link leads to
+// what nobody has confirmed, in the profile's own directory too.
+func TestConfirmationIsOfWhereTheGrantsLead(t *testing.T) {
+	for _, kind := range []string{"file", "directory"} {
+		a, _, complaint := app(t)
+		dir := t.TempDir()
+		granted, other := filepath.Join(dir, "granted"), filepath.Join(dir, "other")
+		for _, at := range []string{granted, other} {
+			err := os.Mkdir(at, 0o700)
+			if kind == "file" {
+				err = errors.Join(os.Remove(at), os.WriteFile(at, nil, 0o600))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		file := filepath.Join(dir, "p.yaml")
+		if err := os.WriteFile(file, []byte("version: v1\npaths: [{path: granted, rights: rw}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := choose(file, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"flag", "before"} {
+			if how, err := a.confirm(c, want == "flag"); how != want || err != nil {
+				t.Fatalf("%s: %q, %v, want %q", kind, how, err, want)
+			}
+		}
+		if err := errors.Join(os.Remove(granted), os.Symlink(other, granted)); err != nil {
+			t.Fatal(err)
+		}
+		if how, err := a.confirm(c, false); err == nil || !strings.Contains(complaint.String(), other) {
+			t.Errorf("%s: a link to another one passed: %q\n%s", kind, how, complaint)
+		}
+		for _, want := range []string{"flag", "before"} {
+			if how, err := a.confirm(c, want == "flag"); how != want || err != nil {
+				t.Errorf("%s: %q, %v, want %q", kind, how, err, want)
+			}
+		}
+	}
+}
+
 func TestPassedEnvironment(t *testing.T) {
 	a := &App{Env: []string{"LANG=C", "LANGUAGE=x", "SECRET=y", "EMPTY=", "TERM=a=b"}}
 	got := a.passedEnv(&profile.Profile{Env: profile.Env{Pass: []string{"EMPTY", "LANG", "TERM", "TZ"}}})

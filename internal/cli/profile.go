@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"skep.dev/skep/internal/cli/opened"
@@ -101,7 +102,9 @@ func (c *chosen) plan(p place.Places, programs string) (*pathplan.Plan, []string
 	return plan, host.Links, nil
 }
 
-// confirm asks once for each digest of a profile that the user named (L3).
+// confirm asks once for each digest of a profile that the user named (L3), and again
+// where a path that it grants leads elsewhere than when it was confirmed: whoever
+// writes to the tree makes its links.
 func (a *App) confirm(c *chosen, yes bool) (how string, err error) {
 	if c.shipped {
 		return "shipped", nil
@@ -111,8 +114,15 @@ func (a *App) confirm(c *chosen, yes bool) (how string, err error) {
 		return "", err
 	}
 	file := filepath.Join(own, "confirmed", c.profile.Digest())
-	if _, err := os.Stat(file); err == nil {
+	leads := pathplan.Leads(c.profile, pathplan.OS{})
+	before, err := os.ReadFile(file)
+	_, confirmed, _ := strings.Cut(string(before), "\n") // after the profile's name
+	moved := slices.DeleteFunc(slices.Clone(leads), func(line string) bool { return slices.Contains(strings.Split(confirmed, "\n"), line) })
+	if err == nil && len(moved) == 0 {
 		return "before", nil
+	}
+	if err == nil {
+		fmt.Fprintf(a.Err, "not so when you confirmed %s: %s\n", escape.Line(c.name), escape.Line(strings.Join(moved, ", ")))
 	}
 	how = "flag"
 	if !yes {
@@ -123,7 +133,8 @@ func (a *App) confirm(c *chosen, yes bool) (how string, err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return "", fmt.Errorf("keep the confirmation: %w", err)
 	}
-	if err := os.WriteFile(file, []byte(c.name+"\n"), 0o600); err != nil {
+	text := strings.Join(append([]string{strconv.Quote(c.name)}, leads...), "\n") + "\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("keep the confirmation: %w", err)
 	}
 	return how, nil
