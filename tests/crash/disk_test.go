@@ -68,6 +68,12 @@ func fullDisk(t *testing.T, lab *testlab.Lab) {
 	if !strings.Contains(ended, `"cause":"operator"`) {
 		t.Errorf("the end was not recorded on a full disk:\n%s", ended)
 	}
+	if said, ok := r.skep("drop", "knocks"); !ok {
+		t.Errorf("a full disk refuses what would free it: %s", said)
+	}
+	if c := r.named("knocks"); c.State != "dropped" {
+		t.Errorf("after drop the cell is %s", c.State)
+	}
 	r.verify()
 
 	if err := os.Remove(full); err != nil {
