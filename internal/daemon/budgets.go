@@ -52,15 +52,14 @@ func (d *Daemon) watchTime(l *life, meter cell.Meter, limit, used time.Duration)
 func (d *Daemon) watchDisk(l *life, wait time.Duration) {
 	l.after("disk", wait, func() {
 		over, look, next := l.disk.Glance()
+		if over.Word == "" {
+			d.watchDisk(l, next)
+			if look {
+				over = l.disk.Over(d.ctx)
+			}
+		}
 		if over.Word != "" {
 			l.end(over)
-			return
-		}
-		d.watchDisk(l, next)
-		if look {
-			if over := l.disk.Over(d.ctx); over.Word != "" {
-				l.end(over)
-			}
 		}
 	})
 }

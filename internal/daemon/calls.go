@@ -7,20 +7,21 @@ import (
 
 	v1 "skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/daemon/greeting"
+	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/wire"
 )
 
 // call is one line of the API: what it is called, who may, what does it.
 type call struct {
 	procedure string
-	may       who
+	may       peer.May
 	handler   http.Handler
 }
 
 // calls is the whole API. What is not here does not exist. To add a call: write
 // it in api/skep/v1/skep.proto, run make generate, add its line here.
 func (d *Daemon) calls() []call {
-	o := wire.Options()
+	o, owner := wire.Options(), peer.OneOf(d.Owners)
 	g := greeting.Greeting{Version: d.Version, Commit: d.Commit, State: d.State}
 	return []call{
 		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, g.Answer, o...)},
@@ -48,7 +49,7 @@ func (d *Daemon) calls() []call {
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, c := range d.calls() {
-		mux.Handle(c.procedure, d.allow(c.may, c.handler))
+		mux.Handle(c.procedure, c.may.Check(c.handler))
 	}
 	return mux
 }
