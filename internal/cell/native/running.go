@@ -108,7 +108,7 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 		}
 		return r, nil
 	case <-ctx.Done():
-		_ = r.warden.Kill()
+		_ = r.Kill() // by word: a warden of root's worker is another user's
 		<-r.done
 		return nil, fmt.Errorf("build the cell: %w", ctx.Err())
 	}
