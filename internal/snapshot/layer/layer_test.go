@@ -64,8 +64,8 @@ func TestConfinedLayerProcess(t *testing.T) {
 		opens(t, client)
 		held, err := client.Measure(context.Background())
 		must(t, err)
-		if held < 1<<16 || held > 1<<17 {
-			t.Errorf("64 KiB in a closed directory is measured as %d bytes", held)
+		if held < 1<<16 || held > 1<<18 {
+			t.Errorf("64 KiB in a closed directory, beside some small files, is measured as %d bytes", held)
 		}
 		must(t, client.Remove(context.Background()))
 		if left, _ := os.ReadDir(dir); len(left) != 0 {
