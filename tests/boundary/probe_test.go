@@ -227,11 +227,16 @@ func (a attempt) hold() (string, error) {
 	slipped := time.Time{}
 	for len(open) < a.N {
 		c, err := a.dial("tcp")
-		if err != nil {
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			return fmt.Sprint(len(open)), errors.Join(err, ask(open[0]))
 		}
-		if err := ask(c); err != nil { // let in just before the kernel was told, and reset
-			_ = c.Close()
+		if err == nil {
+			err = ask(c)
+		}
+		if err != nil { // let in just before the kernel was told, and reset; connect itself may see that
+			if c != nil {
+				_ = c.Close()
+			}
 			if slipped.IsZero() {
 				slipped = time.Now()
 			}

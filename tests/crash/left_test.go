@@ -99,6 +99,11 @@ func (r *rig) noGroup() {
 // that is merged, dropped or failed no layer either.
 func (r *rig) onlyRecords(id string, c cell) {
 	r.t.Helper()
+	// The last write of a record follows the word of the end (decision 0030).
+	r.await("the record of cell "+id, func() bool {
+		_, err := os.Lstat(r.state("cells", id, "cell.json.new"))
+		return err != nil
+	})
 	for _, name := range names(r, r.state("cells", id)) {
 		switch name {
 		case "cell.json", "log":
