@@ -64,9 +64,6 @@ func (b Boundary) String() string {
 	return fmt.Sprintf("vsock://%d:%d", b.cid, b.port)
 }
 
-// Vsock reports whether the channel leaves through the machine monitor.
-func (b Boundary) Vsock() bool { return b.path == "" }
-
 // Dial connects and sends nothing.
 func (b Boundary) Dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)

@@ -14,7 +14,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"skep.dev/skep/guest/channel"
@@ -81,10 +80,7 @@ func relay(c net.Conn, boundary channel.Boundary) {
 	if _, err := io.WriteString(up, head); err != nil {
 		return
 	}
-	var wait sync.WaitGroup
-	wait.Go(func() { _, _ = io.Copy(up, r); _ = closeWrite(up) })
-	wait.Go(func() { _, _ = io.Copy(c, up); _ = closeWrite(c) })
-	wait.Wait()
+	channel.Relay(c, r, up)
 }
 
 // readHead takes one head as it is, without the fields of this hop.
@@ -108,11 +104,4 @@ func readHead(r *bufio.Reader) (string, error) {
 
 func ofThisHop(key string) bool {
 	return strings.EqualFold(key, "Proxy-Connection") || strings.EqualFold(key, "Proxy-Authorization") || strings.EqualFold(key, "Keep-Alive")
-}
-
-func closeWrite(c net.Conn) error {
-	if half, ok := c.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
 }

@@ -16,7 +16,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/mdlayher/vsock"
@@ -105,10 +104,7 @@ func (s *Server) deliver(c net.Conn) {
 	if _, err := io.WriteString(c, i.Accepted()); err != nil || c.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	var wait sync.WaitGroup
-	wait.Go(func() { _, _ = io.Copy(agent, r); _ = closeWrite(agent) })
-	wait.Go(func() { _, _ = io.Copy(c, agent); _ = closeWrite(c) })
-	wait.Wait()
+	channel.Relay(c, r, agent)
 }
 
 // dial tries the two loopback addresses and nothing else (G70).
@@ -119,11 +115,4 @@ func (s *Server) dial() (net.Conn, error) {
 		c, err = net.DialTimeout("tcp", net.JoinHostPort("::1", port), dialTime)
 	}
 	return c, err
-}
-
-func closeWrite(c net.Conn) error {
-	if half, ok := c.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
 }

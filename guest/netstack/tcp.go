@@ -113,7 +113,7 @@ func relay(agent *conn, up *channel.Conn) {
 // copySize is what one read takes: large enough for one segment of the device.
 const copySize = 64 << 10
 
-// buffers are shared by flows that follow each other.
+// copyTo reads a whole segment at a time.
 func copyTo(dst io.Writer, src io.Reader) (int64, error) {
 	return io.CopyBuffer(onlyWriter{dst}, onlyReader{src}, make([]byte, copySize))
 }

@@ -1,7 +1,7 @@
 // Package start is skep-init from its command line to its exit.
 //
 // Its laws:
-//   - The order is fixed: resolver, interfaces, boundary, device and routes, drop, agent
+//   - The order is fixed: resolver, trust, interfaces, boundary, device and routes, drop, ingress, agent
 //     (guest.md, G20). A failure ends the start.
 //   - It decides nothing about a flow and is trusted by nobody.
 package start
@@ -82,6 +82,10 @@ func run(s settings, inside bool) (int, error) {
 	if err := setup.ResolvConf(inside); err != nil {
 		return agent.SetupFailed, err
 	}
+	trust, err := setup.Trust(s.caBundle)
+	if err != nil {
+		return agent.SetupFailed, err
+	}
 	if err := setup.NoForeign(); err != nil {
 		return agent.SetupFailed, err
 	}
@@ -95,10 +99,6 @@ func run(s settings, inside bool) (int, error) {
 	}
 	defer closeRoute()
 	env = append(env, variables...)
-	trust, err := setup.Trust(s.caBundle)
-	if err != nil {
-		return agent.SetupFailed, err
-	}
 	end := make(chan error, 1)
 	if err := setup.Watch(func(err error) { end <- err }); err != nil {
 		return agent.SetupFailed, err
