@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"os"
 
-	"skep.dev/skep/internal/launch"
+	"skep.dev/skep/internal/build"
 	"skep.dev/skep/internal/launch/skepd"
 )
 
 func main() {
-	err := skepd.Run(os.Args[1:], launch.ThisBuild(), os.Stderr)
+	err := skepd.Run(os.Args[1:], build.This(), os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)

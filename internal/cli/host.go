@@ -15,6 +15,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/client"
+	"skep.dev/skep/internal/build"
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/model/script"
 )
@@ -28,17 +29,13 @@ func (a *App) versionCommand() *cobra.Command {
 }
 
 func (a *App) version() error {
-	b := launch.ThisBuild()
+	b := build.This()
 	if a.json {
 		return a.printValue(map[string]any{
 			"version": b.Version, "commit": b.Commit, "api": client.APIMax, "api_min": client.APIMin, "api_max": client.APIMax,
 		})
 	}
-	commit := ""
-	if b.Commit != "" {
-		commit = " (" + b.Commit + ")"
-	}
-	_, err := fmt.Fprintf(a.Out, "skep %s%s, API %d\n", b.Version, commit, client.APIMax)
+	_, err := fmt.Fprintf(a.Out, "skep %s, API %d\n", b, client.APIMax)
 	return err
 }
 

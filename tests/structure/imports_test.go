@@ -20,8 +20,8 @@ import (
 // earlier line. To add a package, put its path below internal/, or the
 // first part of it, on the lowest line that its imports allow.
 var floors = [][]string{
-	{"flow", "name", "sys", "store", "strict", "escape", "h2", "api"},
-	{"right", "tunnel", "ledger", "handover", "place", "confine", "worker/proto", "client"},
+	{"flow", "name", "sys", "store", "strict", "escape", "h2", "build", "api"},
+	{"right", "tunnel", "ledger", "handover", "lifeline", "place", "confine", "worker/proto", "client"},
 	{"policy", "route", "budget", "approval", "secret", "credential", "profile", "snapshot", "config"},
 	{"boundary", "cell", "model", "mesh", "hub", "worker/serve"},
 	{"dest", "daemon", "supervisor", "box"},

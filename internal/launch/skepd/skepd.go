@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"skep.dev/skep/internal/build"
 	"skep.dev/skep/internal/cell/native"
 	"skep.dev/skep/internal/daemon"
 	"skep.dev/skep/internal/daemon/models"
@@ -41,7 +42,7 @@ type options struct {
 }
 
 // Run serves until a signal, or until an automatic daemon is idle.
-func Run(args []string, b launch.Build, stderr io.Writer) error {
+func Run(args []string, b build.Build, stderr io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("skepd", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -1,15 +1,16 @@
-package launch
+// Package build says which build a program is.
+package build
 
 import "runtime/debug"
 
-// Build says which build a program is.
+// Build is a version and the commit that it was made of, if that is known.
 type Build struct{ Version, Commit string }
 
 // release is the version of this source tree.
 const release = "0.1.0-dev"
 
-// ThisBuild reads what the compiler noted of the source.
-func ThisBuild() Build {
+// This reads what the compiler noted of the source.
+func This() Build {
 	b := Build{Version: release}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -24,4 +25,12 @@ func ThisBuild() Build {
 		}
 	}
 	return b
+}
+
+// String names a build in one word and its commit.
+func (b Build) String() string {
+	if b.Commit == "" {
+		return b.Version
+	}
+	return b.Version + " (" + b.Commit + ")"
 }
