@@ -110,7 +110,7 @@ func TestOrderIsRecordOpenAccount(t *testing.T) {
 	g := gate(t, rec, dest)
 	forged := request("ok.test", 443)
 	forged.Cell, forged.Agent, forged.Generation = "other", "other", 1
-	g.Serve(context.Background(), forged, agent(t))
+	g.Serve(context.Background(), forged, Connected{agent(t)})
 	if got := strings.Join(steps, " "); got != "record open account" {
 		t.Fatal(got)
 	}
@@ -128,9 +128,9 @@ func TestOrderIsRecordOpenAccount(t *testing.T) {
 func TestDeniedNeverOpens(t *testing.T) {
 	rec, dest := &memory{}, &place{}
 	g := gate(t, rec, dest)
-	g.Serve(context.Background(), request("no.test", 443), agent(t))
-	g.Serve(context.Background(), flow.Request{}, agent(t))
-	(&Gate{Recorder: rec, Refusals: NewRefusals(rec, time.Now), Internet: dest, Flows: 9, Now: time.Now}).Serve(context.Background(), request("ok.test", 443), agent(t))
+	g.Serve(context.Background(), request("no.test", 443), Connected{agent(t)})
+	g.Serve(context.Background(), flow.Request{}, Connected{agent(t)})
+	(&Gate{Recorder: rec, Refusals: NewRefusals(rec, time.Now), Internet: dest, Flows: 9, Now: time.Now}).Serve(context.Background(), request("ok.test", 443), Connected{agent(t)})
 	if dest.opened != 0 {
 		t.Fatal("something was opened")
 	}
@@ -147,7 +147,7 @@ func TestUnrecordedNeverOpens(t *testing.T) {
 	for _, rec := range []*memory{{err: errors.New("full")}, {block: true}} {
 		dest := &place{}
 		g := gate(t, rec, dest)
-		g.Serve(context.Background(), request("ok.test", 443), agent(t))
+		g.Serve(context.Background(), request("ok.test", 443), Connected{agent(t)})
 		if dest.opened != 0 {
 			t.Fatal("opened without a record")
 		}
@@ -163,7 +163,7 @@ func TestUnrecordedNeverOpens(t *testing.T) {
 
 func TestFailureToOpenIsRecorded(t *testing.T) {
 	rec, dest := &memory{}, &place{err: &Failure{Reason: flow.ResolvedAddressDenied, Dropped: 2}}
-	gate(t, rec, dest).Serve(context.Background(), request("ok.test", 443), agent(t))
+	gate(t, rec, dest).Serve(context.Background(), request("ok.test", 443), Connected{agent(t)})
 	got := rec.all()
 	if len(got) != 2 || got[1].Verdict.Reason != flow.ResolvedAddressDenied || got[1].Decision != "block" || got[1].Dropped != 2 {
 		t.Errorf("%+v", got)
@@ -171,7 +171,7 @@ func TestFailureToOpenIsRecorded(t *testing.T) {
 	rec = &memory{}
 	g := gate(t, rec, dest)
 	q := request("mesh.skep.alt", 80)
-	g.Serve(context.Background(), q, agent(t))
+	g.Serve(context.Background(), q, Connected{agent(t)})
 	if got := rec.all(); got[1].Verdict.Reason != flow.NoProvider {
 		t.Errorf("%+v", got)
 	}
@@ -181,7 +181,7 @@ func TestEndOfCellIsTheReason(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	rec, dest := &memory{}, &place{err: &Failure{Reason: flow.DialFailed}}
-	gate(t, rec, dest).Serve(ctx, request("ok.test", 443), agent(t))
+	gate(t, rec, dest).Serve(ctx, request("ok.test", 443), Connected{agent(t)})
 	if got := rec.all(); got[len(got)-1].Verdict.Reason != flow.Revoked {
 		t.Errorf("%+v", got)
 	}
@@ -193,11 +193,11 @@ func TestOpenFlowsAreBounded(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		c := agent(t)
-		wg.Go(func() { g.Serve(context.Background(), request("ok.test", 443), c) })
+		wg.Go(func() { g.Serve(context.Background(), request("ok.test", 443), Connected{c}) })
 	}
 	<-dest.in
 	<-dest.in
-	g.Serve(context.Background(), request("ok.test", 443), agent(t))
+	g.Serve(context.Background(), request("ok.test", 443), Connected{agent(t)})
 	close(dest.hold)
 	wg.Wait()
 	g.Wait()

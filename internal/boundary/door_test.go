@@ -47,17 +47,17 @@ func TestDoorIsShutWhileFull(t *testing.T) {
 	k := &kernelDoor{changes: make(chan bool, 9), broken: 1}
 	g := &Gate{Flows: 2}
 	g.Door = NewDoor(k.set, g.Full)
-	if why := g.enter(); why != flow.None || len(k.changes) > 0 {
+	if why := g.enter(flow.TCP); why != flow.None || len(k.changes) > 0 {
 		t.Error(why)
 	}
-	if why := g.enter(); why != flow.None {
+	if why := g.enter(flow.TCP); why != flow.None {
 		t.Error(why)
 	}
 	k.want(t, true)
-	if why := g.enter(); why != flow.Busy || g.Door.Why() != flow.Busy {
+	if why := g.enter(flow.TCP); why != flow.Busy || g.Door.Why() != flow.Busy {
 		t.Errorf("%v, %v", why, g.Door.Why())
 	}
-	g.leave()
+	g.leave(flow.TCP)
 	k.want(t, false)
 }
 
@@ -67,7 +67,7 @@ func TestDoorIsShutOverTheRate(t *testing.T) {
 	g := &Gate{Flows: 9, Rate: route.NewBucket(2, time.Now)}
 	g.Door = NewDoor(k.set, g.Full)
 	for i, want := range []flow.Reason{flow.None, flow.None, flow.RateLimited} {
-		if why := g.enter(); why != want {
+		if why := g.enter(flow.TCP); why != want {
 			t.Errorf("flow %d: %v, want %v", i, why, want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestDoorIsShutWithoutBytes(t *testing.T) {
 	if _, err := g.Bytes.Charge(t.Context(), 1); !errors.Is(err, ErrExhausted) {
 		t.Fatal(err)
 	}
-	if why := g.enter(); why != flow.BudgetExhausted {
+	if why := g.enter(flow.TCP); why != flow.BudgetExhausted {
 		t.Error(why)
 	}
 	k.want(t, true)
@@ -109,7 +109,7 @@ func TestOwnerWithoutRoom(t *testing.T) {
 	rec, dest := &noRoom{}, &place{}
 	g := gate(t, rec, dest)
 	g.Door = NewDoor(k.set, g.Full)
-	g.Serve(t.Context(), request("ok.test", 443), agent(t))
+	g.Serve(t.Context(), request("ok.test", 443), Connected{agent(t)})
 	k.want(t, true)
 	k.want(t, false)
 	if all := rec.all(); len(all) != 1 || all[0].Kind != Denied || all[0].Verdict.Reason != flow.RateLimited || dest.opened != 0 {

@@ -3,7 +3,6 @@ package boundary
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,16 +35,19 @@ type Gate struct {
 
 	policy atomic.Pointer[policy.Policy]
 	open   atomic.Int64
+	udp    atomic.Int64 // of open
+	living living
 	live   sync.WaitGroup
 }
 
 // Install makes p the policy of every later Request, or changes nothing and says
-// what is wrong with it (B88, B160).
+// what is wrong with it (B88, B160). Open flows that p does not allow end (B161).
 func (g *Gate) Install(p policy.Policy) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
 	g.policy.Store(&p)
+	g.judgeAgain()
 	return nil
 }
 
@@ -58,8 +60,8 @@ func (g *Gate) Policy() policy.Policy {
 }
 
 // Serve takes one attempt through the gate: identify, decide, record, open,
-// account (B4). It owns agent and returns when the flow is over.
-func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
+// account (B4). It owns from and returns when the flow is over.
+func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 	g.live.Add(1)
 	defer g.live.Done()
 	begin := g.Now()
@@ -67,34 +69,46 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, agent net.Conn) {
 	q = g.identify(q)
 	v, p := g.decide(q)
 	if v.Allowed() {
-		if why := g.enter(); why != flow.None {
+		if why := g.enter(q.Transport); why != flow.None {
 			v = flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
 		} else {
-			defer g.leave()
+			defer g.leave(q.Transport)
 		}
 	}
 	r := Record{Kind: Intent, Time: begin, Request: q, Policy: p.version(), Decision: "allow", Verdict: v}
 	if !v.Allowed() {
-		Reset(agent)
+		from.Refuse(v.Refusal(), "")
 		g.refuse(ctx, r)
 		return
 	}
 	if err := g.record(ctx, r); err != nil {
 		r.Verdict = flow.Verdict{Reason: endedOr(ctx, g.unrecorded(err)), Rule: v.Rule, Line: v.Line}
-		Reset(agent)
+		from.Refuse(r.Verdict.Reason, "")
 		g.refuse(ctx, r)
 		return
 	}
+	ctx, one := g.begin(ctx, q, p)
+	defer g.finish(one)
 	up, err := g.dest(q).Open(ctx, Permit{request: q, policy: p.value, bytes: g.Bytes, idle: g.Idle})
 	if err != nil {
 		// The reason first: the reset may be what ends the agent, and with it the cell.
-		r = failed(ctx, r, err)
-		Reset(agent)
+		var detail string
+		r, detail = failed(ctx, r, err)
+		from.Refuse(r.Verdict.Reason, detail)
 		g.outcome(ctx, r)
 		return
 	}
-	end := up.Carry(ctx, agent)
+	g.dialed(one, up.Address(), p)
+	end := up.Carry(ctx, from.Open())
 	g.account(ctx, r, up, end)
+}
+
+// Reject records an attempt that the route has refused before it was a whole Request,
+// and answered: q holds what could be read of it.
+func (g *Gate) Reject(ctx context.Context, q flow.Request, why flow.Reason) {
+	g.live.Add(1)
+	defer g.live.Done()
+	g.refuse(ctx, Record{Time: g.Now(), Request: g.identify(q), Policy: held{g.policy.Load()}.version(), Verdict: flow.Verdict{Reason: why}})
 }
 
 // identify writes the gate's own identity over whatever the route filled in.
@@ -152,11 +166,11 @@ func (g *Gate) dest(q flow.Request) Dest {
 	return g.Model
 }
 
-func failed(ctx context.Context, r Record, err error) Record {
+func failed(ctx context.Context, r Record, err error) (Record, string) {
 	why := &Failure{Reason: flow.DialFailed, Err: err}
 	errors.As(err, &why)
 	r.Verdict.Reason, r.Dropped = endedOr(ctx, why.Reason), why.Dropped
-	return r
+	return r, why.Detail
 }
 
 // endedOr is the reason of something that failed: that the cell ended meanwhile
@@ -201,14 +215,17 @@ func (g *Gate) Full() flow.Reason {
 
 // enter takes a place for a new flow, or says why there is none. With the last one the
 // door is shut, before anybody tries.
-func (g *Gate) enter() flow.Reason {
+func (g *Gate) enter(t flow.Transport) flow.Reason {
 	if g.Bytes.Exhausted() {
 		g.Door.Turn()
 		return flow.BudgetExhausted
 	}
 	n := g.open.Add(1)
-	if n > int64(g.Flows) {
-		g.leave()
+	if t == flow.UDP {
+		g.udp.Add(1)
+	}
+	if n > int64(g.Flows) || g.udp.Load() > OpenUDP && t == flow.UDP {
+		g.leave(t)
 		return flow.Busy
 	}
 	if g.Rate != nil {
@@ -217,7 +234,7 @@ func (g *Gate) enter() flow.Reason {
 			g.Door.Pause(flow.RateLimited, wait)
 		}
 		if !ok {
-			g.leave()
+			g.leave(t)
 			return flow.RateLimited
 		}
 	}
@@ -227,7 +244,10 @@ func (g *Gate) enter() flow.Reason {
 	return flow.None
 }
 
-func (g *Gate) leave() {
+func (g *Gate) leave(t flow.Transport) {
+	if t == flow.UDP {
+		g.udp.Add(-1)
+	}
 	if g.open.Add(-1) == int64(g.Flows)-1 {
 		g.Door.Turn()
 	}
@@ -246,14 +266,6 @@ func (g *Gate) unrecorded(err error) flow.Reason {
 
 // Wait returns when every flow is over and recorded.
 func (g *Gate) Wait() { g.live.Wait() }
-
-// Reset ends a connection so that its peer sees a reset, not an end of file (B18).
-func Reset(c net.Conn) {
-	if t, ok := c.(interface{ SetLinger(int) error }); ok {
-		_ = t.SetLinger(0)
-	}
-	_ = c.Close()
-}
 
 // nowhere stands for the model gateway of a cell that has a right but no gateway.
 type nowhere struct{}

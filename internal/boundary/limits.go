@@ -14,6 +14,7 @@ import (
 // The limits of the boundary that exist now (B150). A profile only lowers them.
 const (
 	OpenFlows      = limit.OpenFlows
+	OpenUDP        = 256
 	OwnerPause     = 100 * time.Millisecond // no cell tries again sooner, once its owner has too many
 	Itemised       = 200                    // refusals a second with a record of their own
 	Coalesce       = 10 * time.Second
@@ -26,6 +27,7 @@ const (
 	DialAllTime    = 30 * time.Second
 	DialStagger    = 250 * time.Millisecond
 	IdleTCP        = limit.IdleTCP
+	IdleUDP        = 2 * time.Minute
 	FirstBytesTime = 10 * time.Second // for a TLS hello or an inner HTTP head, from its first byte
 	BoxMemory      = limit.BoxMemory
 )

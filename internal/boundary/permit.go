@@ -30,10 +30,14 @@ func (p Permit) Bytes() *Bytes { return p.bytes }
 
 // Idle is how long nothing may move in the flow before it is closed (B150).
 func (p Permit) Idle() time.Duration {
-	if p.idle <= 0 {
-		return IdleTCP
+	most := IdleTCP
+	if p.request.Transport == flow.UDP {
+		most = IdleUDP
 	}
-	return min(p.idle, IdleTCP)
+	if p.idle <= 0 {
+		return most
+	}
+	return min(p.idle, most)
 }
 
 // Keeps reports whether a resolved address of the permitted name may be dialed

@@ -88,7 +88,7 @@ func (s *server) flow(ctx context.Context, c *net.TCPConn) {
 	} else {
 		q.Addr = dst.Addr()
 	}
-	s.gate.Serve(ctx, q, c)
+	s.gate.Serve(ctx, q, boundary.Connected{Conn: c})
 }
 
 func isBusy(err error) bool {

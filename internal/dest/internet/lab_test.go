@@ -75,7 +75,7 @@ func (l *lab) connect(dest string, port uint16) *net.TCPConn {
 	}
 	agent, box := pair(l.t)
 	go func() {
-		l.gate.Serve(context.Background(), q, box)
+		l.gate.Serve(context.Background(), q, boundary.Connected{Conn: box})
 		l.done <- struct{}{}
 	}()
 	_ = agent.SetDeadline(time.Now().Add(20 * time.Second))

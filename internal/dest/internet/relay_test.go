@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
 )
@@ -266,7 +267,7 @@ func TestEndOfCellEndsFlows(t *testing.T) {
 	agent, box := pair(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		l.gate.Serve(ctx, flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: "ok.test", Port: port, Count: 1}, box)
+		l.gate.Serve(ctx, flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: "ok.test", Port: port, Count: 1}, boundary.Connected{Conn: box})
 		l.done <- struct{}{}
 	}()
 	io.WriteString(agent, "x")

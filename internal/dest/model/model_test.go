@@ -107,7 +107,7 @@ func (l *lab) through(t *testing.T, gateway *h2.Conn) (agent net.Conn, wait func
 	}
 	go func() {
 		defer close(done)
-		g.Serve(ctx, flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: "mesh.skep.alt", Port: 80, Count: 1}, box)
+		g.Serve(ctx, flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: "mesh.skep.alt", Port: 80, Count: 1}, boundary.Connected{Conn: box})
 	}()
 	_ = agent.SetDeadline(time.Now().Add(20 * time.Second))
 	return agent, func() boundary.Record {
