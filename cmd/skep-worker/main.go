@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"skep.dev/skep/internal/build"
 	"skep.dev/skep/internal/cell/prove"
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/worker/serve"
@@ -30,14 +31,14 @@ func run(args []string) error {
 	if args[0] == "prove" {
 		return proveWalls(args[1:])
 	}
-	conn, err := sys.Inherited(3, "skepd")
-	if err != nil {
-		return err
-	}
 	switch args[0] {
 	case "serve":
-		return serveRequests(conn, args[1:])
+		return serveRequests(args)
 	case "layer":
+		conn, err := sys.Inherited(3, "skepd")
+		if err != nil {
+			return err
+		}
 		return serve.Layer(conn, args[1:])
 	default:
 		return fmt.Errorf("unknown command %q", args[0])
@@ -57,12 +58,58 @@ func proveWalls(args []string) error {
 	return prove.Try(os.Stdout, pid)
 }
 
-func serveRequests(conn *os.File, args []string) error {
+// turn is how a worker begins.
+type turn struct {
+	answer uint64 // the request by which it took another's place; 0 for the first
+	try    bool   // it is only to show that it could serve
+}
+
+func serveRequests(args []string) error {
 	// Requests come one after the other: a second thread that looks for work would only
 	// take the processor from the cell that is being built.
 	runtime.GOMAXPROCS(1)
+	c, t, err := configure(args)
+	if err != nil {
+		return err
+	}
+	if !t.try {
+		if c.Conn, err = sys.Inherited(3, "skepd"); err != nil {
+			return err
+		}
+	}
+	activated, err := serve.Activated(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if activated && !t.try { // descriptor 3 listens
+		c.Args = nil
+		return serve.Accept(c.Conn, c)
+	}
+	if t.answer != 0 { // before we start any of our own
+		if err := sys.ReapChildren(); err != nil {
+			return err
+		}
+	}
+	w, err := serve.New(c)
+	switch {
+	case err != nil:
+		return err
+	case t.try:
+		w.Close()
+		fmt.Println(serve.Tried)
+		return nil
+	case t.answer != 0:
+		if err := w.Succeed(t.answer, build.This().String()); err != nil {
+			return err
+		}
+	}
+	return w.Run()
+}
+
+func configure(args []string) (c serve.Config, t turn, err error) {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	c := serve.Config{Conn: conn}
+	flags.Uint64Var(&t.answer, "answer", 0, "number of the request by which this program took a worker's place")
+	flags.BoolVar(&t.try, "try", false, "begin as a worker does, say so, and end")
 	flags.StringVar(&c.Warden, "warden", "", "path of skep-warden")
 	flags.StringVar(&c.Box, "box", "", "path of skep-box")
 	flags.IntVar(&c.Ready, "ready", 1, "how many half-built cells to keep, once one was asked for")
@@ -72,26 +119,13 @@ func serveRequests(conn *os.File, args []string) error {
 		c.Cgroups = append(c.Cgroups, h)
 		return err
 	})
-	if err := flags.Parse(args); err != nil {
-		return err
+	if err := flags.Parse(args[1:]); err != nil {
+		return c, t, err
 	}
-	var err error
+	c.Args = serve.Own(args)
 	if c.Self, err = os.Executable(); err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return c, t, fmt.Errorf("find this program: %w", err)
 	}
-	if c.User, err = serve.ParseAccount(*user); err != nil {
-		return err
-	}
-	activated, err := serve.Activated(os.Getenv)
-	if err != nil {
-		return err
-	}
-	if activated { // descriptor 3 listens
-		return serve.Accept(c.Conn, c)
-	}
-	w, err := serve.New(c)
-	if err != nil {
-		return err
-	}
-	return w.Run()
+	c.User, err = serve.ParseAccount(*user)
+	return c, t, err
 }

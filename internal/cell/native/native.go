@@ -178,6 +178,19 @@ func (d *Driver) Features(ctx context.Context) (cell.Features, error) {
 	}, nil
 }
 
+// Replace has the worker execute the program that stands at its path now, and returns
+// which build that is. With an error the one that was there goes on. Requests of other
+// callers meanwhile wait for the one or the other.
+func (d *Driver) Replace(ctx context.Context) (build string, err error) {
+	reply, _, err := d.call(ctx, proto.Request{Replace: &proto.Replace{}})
+	if err == nil {
+		d.mu.Lock()
+		d.begun = false // what it had begun ended with it
+		d.mu.Unlock()
+	}
+	return reply.Build, err
+}
+
 // Prepare has the worker begin a cell (L22). Where it cannot, the next Start does.
 func (d *Driver) Prepare() {
 	d.mu.Lock()
@@ -190,12 +203,12 @@ func (d *Driver) Prepare() {
 }
 
 // Box starts a boundary process.
-func (d *Driver) Box(ctx context.Context, daemon, warden, model *os.File) (cell.Process, error) {
-	files := []*os.File{daemon, warden}
-	if model != nil {
-		files = append(files, model)
+func (d *Driver) Box(ctx context.Context, ends cell.BoxEnds) (cell.Process, error) {
+	files := []*os.File{ends.Daemon, ends.Warden, ends.Lifeline}
+	if ends.Model != nil {
+		files = append(files, ends.Model)
 	}
-	return d.program(ctx, proto.Request{Box: &proto.Box{Model: model != nil}}, files)
+	return d.program(ctx, proto.Request{Box: &proto.Box{Model: ends.Model != nil}}, files)
 }
 
 // Layer starts a process that serves layers.

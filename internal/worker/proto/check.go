@@ -11,22 +11,22 @@ import (
 // with it. The worker calls it before it does anything.
 func (r *Request) Check(descriptors int) error {
 	set := 0
-	for _, is := range []bool{r.Prepare != nil, r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Unseen != nil, r.Probe != nil} {
+	for _, is := range []bool{r.Prepare != nil, r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Unseen != nil, r.Probe != nil, r.Replace != nil} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return fmt.Errorf("a request is one of prepare, build, box, layer, close, count, unseen, probe; this has %d of them", set)
+		return fmt.Errorf("a request is one of prepare, build, box, layer, close, count, unseen, probe, replace; this has %d of them", set)
 	}
 	want := 0
 	switch {
 	case r.Build != nil:
 		return r.Build.check(descriptors)
 	case r.Box != nil:
-		want = 2
+		want = 3
 		if r.Box.Model {
-			want = 3
+			want = 4
 		}
 	case r.Layer != nil:
 		for _, g := range r.Layer.Grants {

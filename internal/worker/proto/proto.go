@@ -48,6 +48,7 @@ type Request struct {
 	Count   *Count   `json:"count,omitempty"`
 	Unseen  *Unseen  `json:"unseen,omitempty"`
 	Probe   *Probe   `json:"probe,omitempty"`
+	Replace *Replace `json:"replace,omitempty"`
 }
 
 // Prepare asks for a half-built cell (L22), which the next Build completes: with
@@ -123,7 +124,7 @@ type Step struct {
 }
 
 // Box asks for a boundary process. Its descriptors: the connection to skepd,
-// the socket to the warden, and with Model the connection to skep-model.
+// the socket to the warden, the lifeline, and with Model the connection to skep-model.
 type Box struct {
 	Model bool `json:"model,omitempty"`
 }
@@ -176,6 +177,10 @@ type Unseen struct{}
 // Probe asks what this worker can do here.
 type Probe struct{}
 
+// Replace asks the worker to execute the program that stands at its path now, in its own
+// process. That one answers, with its build; or the one that stays, with an error.
+type Replace struct{}
+
 // Reply answers the request of the same id. Pid and a pidfd, the second
 // descriptor, are there for Build, Box and Layer.
 type Reply struct {
@@ -185,6 +190,7 @@ type Reply struct {
 	Usage    *Usage    `json:"usage,omitempty"`
 	Unseen   int64     `json:"unseen,omitempty"` // bytes
 	Features *Features `json:"features,omitempty"`
+	Build    string    `json:"build,omitempty"` // of the program that took the place
 }
 
 // Enforced says which limits hold in the cell that was built.

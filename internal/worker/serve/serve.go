@@ -33,6 +33,8 @@ type Config struct {
 	// User is whom a capable worker works for: the daemon's account.
 	User Account
 	Log  *slog.Logger
+	// Args are those that the program was started with; without them it is not replaced.
+	Args []string
 }
 
 // Worker serves one connection.
@@ -113,6 +115,9 @@ func (w *Worker) answer(id uint64, r *proto.Request, files []*os.File) error {
 	if r.Prepare != nil {
 		w.prepare()
 		return nil
+	}
+	if r.Replace != nil {
+		return w.refuse(id, w.replace(id)) // only if it could not
 	}
 	reply, pidfd, err := w.perform(r, files)
 	if err != nil {
