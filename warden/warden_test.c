@@ -116,6 +116,20 @@ static int open_descriptors(void)
     return n;
 }
 
+static void test_last_word_of_a_peer_that_did_not_read(void)
+{
+    int pair[2];
+    unsigned room = 0;
+    char buf[8];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
+        abort();
+    CHECK(send_fds(pair[0], "unread", 6, NULL, 0) && send_fds(pair[1], "last", 4, NULL, 0), "send");
+    close(pair[1]);
+    CHECK(receive_fds(pair[0], buf, sizeof buf, NULL, &room) == 4 && !memcmp(buf, "last", 4), "its last word was lost");
+    CHECK(receive_fds(pair[0], buf, sizeof buf, NULL, &room) == 0, "it has not ended");
+    close(pair[0]);
+}
+
 static void test_more_descriptors_than_room_are_closed(void)
 {
     int pair[2], sent[3] = {0, 1, 2}, got[2];
@@ -175,6 +189,7 @@ int main(void)
     RUN(test_a_whole_spec_is_read);
     RUN(test_a_spec_that_can_change_is_refused);
     RUN(test_a_damaged_spec_is_read_or_refused_but_never_beyond);
+    RUN(test_last_word_of_a_peer_that_did_not_read);
     RUN(test_more_descriptors_than_room_are_closed);
     RUN(test_the_log_keeps_head_and_tail);
     printf("%s\n", failures ? "FAIL" : "PASS");

@@ -12,7 +12,8 @@ void close_all(int *fds, unsigned n)
 }
 
 /* receive_fds takes one message; *nfds goes in as room and comes out as count. A message that was cut, in
- * bytes or descriptors, is an error and leaves no descriptor open. */
+ * bytes or descriptors, is an error and leaves no descriptor open. What a peer sent before it ended is taken also where
+ * it left a message of ours unread, of which the kernel tells first, once. */
 ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds)
 {
     static char space[CMSG_SPACE(sizeof(int) * MAX_FDS)] __attribute__((aligned(8)));
@@ -20,6 +21,8 @@ ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds)
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
     unsigned room = *nfds;
     ssize_t n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == ECONNRESET)
+        n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
     *nfds = 0;
     if (n < 0)
         return n;

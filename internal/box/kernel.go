@@ -60,12 +60,8 @@ func newKernel(sock *os.File) *kernel {
 func (k *kernel) run() error {
 	defer k.end(nil)
 	buf := make([]byte, requestSize)
-	for reset := false; ; {
+	for {
 		n, _, err := sys.RecvFDs(k.sock, buf, 0)
-		if errors.Is(err, syscall.ECONNRESET) && !reset {
-			reset = true // it left a question of ours unread; what it said before is still there
-			continue
-		}
 		if err != nil {
 			return fmt.Errorf("read from the warden: %w", err)
 		}

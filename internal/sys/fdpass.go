@@ -86,7 +86,9 @@ func SendFDs(sock *os.File, msg []byte, files ...*os.File) error {
 // RecvFDs receives one message of at most len(buf) bytes and at most max
 // descriptors from the unix socket sock. The files are the caller's, are
 // close-on-exec from the first moment (MSG_CMSG_CLOEXEC), and n is 0 with no
-// error at end of file. A message that does not fit is ErrTruncated.
+// error at end of file. A message that does not fit is ErrTruncated. What a peer sent
+// before it ended is received also where it left a message of ours unread, of which
+// the kernel tells first.
 func RecvFDs(sock *os.File, buf []byte, max int) (n int, files []*os.File, err error) {
 	if max < 0 || max > MaxPassedFDs {
 		return 0, nil, fmt.Errorf("receive descriptors: %d is not within 0..%d", max, MaxPassedFDs)
@@ -98,6 +100,9 @@ func RecvFDs(sock *os.File, buf []byte, max int) (n int, files []*os.File, err e
 	err = onFD(sock, true, func(fd int) error {
 		var err error
 		n, oobn, flags, _, err = unix.Recvmsg(fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.ECONNRESET { // told once
+			n, oobn, flags, _, err = unix.Recvmsg(fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		}
 		return err
 	})
 	if err != nil {

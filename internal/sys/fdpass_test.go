@@ -47,6 +47,20 @@ func TestPassedDescriptorWorksAndIsCloseOnExec(t *testing.T) {
 	}
 }
 
+// A peer that ends with our message unread has said what it said.
+func TestLastWordOfAPeerThatDidNotRead(t *testing.T) {
+	a, b := passPair(t)
+	if err := errors.Join(SendFDs(a, []byte("unread")), SendFDs(b, []byte("last word")), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 16)
+	for _, want := range []string{"last word", ""} {
+		if n, _, err := RecvFDs(a, buf, 0); err != nil || string(buf[:n]) != want {
+			t.Errorf("got %q, %v, want %q", buf[:n], err, want)
+		}
+	}
+}
+
 // Nothing that a peer sends may stay open in a receiver that did not ask for it.
 func TestRefusedMessageLeavesNoDescriptor(t *testing.T) {
 	null, err := os.Open(os.DevNull)
