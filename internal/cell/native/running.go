@@ -104,7 +104,7 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 	case err := <-r.started:
 		if err != nil {
 			<-r.done
-			return nil, fmt.Errorf("build the cell: %w", err)
+			return nil, fmt.Errorf("build the cell: %w", withMount(err, whole.Grants, mounted))
 		}
 		return r, nil
 	case <-ctx.Done():

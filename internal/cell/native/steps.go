@@ -140,7 +140,9 @@ func covers(t *tree, dir *os.File, names []string) {
 	}
 }
 
-func grant(t *tree, o object) {
+// grant mounts one object; later are those that follow it.
+func grant(t *tree, o object, later []object) {
+	foreign, shown := plain(o.Grant, t.mounted)
 	switch {
 	case o.place:
 		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, Writable: o.open, Own: true}, o.Layer)
@@ -148,10 +150,13 @@ func grant(t *tree, o object) {
 		t.add(proto.Step{Op: proto.OpCover, Path: o.Path, Target: o.from, Writable: true, File: true})
 	case o.Writable && o.Dir:
 		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, Writable: true}, o.Object, o.Layer)
-	case o.Dir && !plain(o.Grant, t.mounted):
+	case o.Dir && !shown:
 		t.add(proto.Step{Op: proto.OpOverlay, Path: o.Path, ReadOnly: true}, o.Object)
 	default:
 		t.add(proto.Step{Op: proto.OpBind, Path: o.Path, ReadOnly: true, File: !o.Dir}, o.Object)
+		for _, at := range foreign { // an ordinary user's bind takes them along
+			narrow(t, cell.Narrow{Path: at, Kind: cell.Hidden}, later)
+		}
 	}
 }
 
@@ -160,7 +165,7 @@ func grant(t *tree, o object) {
 func granted(t *tree, objects []object, narrows []cell.Narrow) {
 	for _, o := range objects {
 		if o.aside() {
-			grant(t, o)
+			grant(t, o, nil)
 		}
 	}
 	objects = slices.DeleteFunc(slices.Clone(objects), object.aside)
@@ -169,13 +174,13 @@ func granted(t *tree, objects []object, narrows []cell.Narrow) {
 	done := 0
 	for _, n := range slices.SortedStableFunc(slices.Values(narrows), func(a, b cell.Narrow) int { return strings.Compare(a.Path, b.Path) }) {
 		for done < len(objects) && before(objects[done], n) {
-			grant(t, objects[done])
 			done++
+			grant(t, objects[done-1], objects[done:])
 		}
 		narrow(t, n, objects[done:])
 	}
-	for _, o := range objects[done:] {
-		grant(t, o)
+	for i, o := range objects[done:] {
+		grant(t, o, objects[done+i+1:])
 	}
 	if slices.ContainsFunc(objects, func(o object) bool { return o.from != "" }) {
 		t.add(proto.Step{Op: proto.OpHide, Path: asideDir}) // each file is where it belongs, and there alone

@@ -1,9 +1,12 @@
 package native
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/right"
@@ -35,26 +38,48 @@ func systemTree(p string) string {
 const ownersTree = "/usr/local"
 
 // plain reports whether a read-only directory may be shown as it is: it lies in a
-// tree of the system's, is root's and writable by nobody else, and nothing is
-// mounted below that tree from where the grant stands or on the way to it. points
-// are the host's mount points; nil if they are not known.
-func plain(g cell.Grant, points []string) bool {
+// tree of the system's, is root's and writable by nobody else, and it does not stand
+// in another mount. Mounts within it are other trees, and foreign: they are to be
+// covered. points are the host's mount points; nil if they are not known.
+func plain(g cell.Grant, points []string) (foreign []string, ok bool) {
 	const writableByOthers = 0o022
 	tree := systemTree(g.Path)
 	if tree == "" || points == nil {
-		return false
+		return nil, false
 	}
-	foreign := func(at string) bool {
-		if at == tree { // /usr may well be a filesystem of its own
-			return strings.HasPrefix(tree, "/etc/")
+	for _, at := range points {
+		own := at == tree && !strings.HasPrefix(tree, "/etc/") // /usr may well be a filesystem of its own
+		switch {
+		case own, !right.Contains(tree, at), right.Contains(ownersTree, at):
+		case right.Contains(at, g.Path):
+			return nil, false
+		case right.Contains(g.Path, at):
+			foreign = append(foreign, at)
 		}
-		return right.Contains(tree, at) && !right.Contains(ownersTree, at) && (right.Contains(g.Path, at) || right.Contains(at, g.Path))
 	}
-	if slices.ContainsFunc(points, foreign) {
-		return false
-	}
+	slices.Sort(foreign)
 	st, err := sys.StatFile(g.Object)
-	return err == nil && st.Uid == 0 && st.Mode&writableByOthers == 0
+	return slices.Compact(foreign), err == nil && st.Uid == 0 && st.Mode&writableByOthers == 0
+}
+
+// withMount names what is mounted within a grant, where an ordinary user's kernel
+// refused to overlay the grant for that: beneath such a mount nobody but root looks.
+func withMount(err error, grants []cell.Grant, points []string) error {
+	if !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	for _, g := range grants {
+		if _, shown := plain(g, points); shown || !g.Dir {
+			continue
+		}
+		for _, at := range points {
+			if at != g.Path && right.Contains(g.Path, at) {
+				return fmt.Errorf("%w: %s is mounted within the granted %s, and only root may show a tree without what is mounted in it: unmount it, or grant directories beside it",
+					err, at, g.Path)
+			}
+		}
+	}
+	return err
 }
 
 // withOwnersTree adds the owner's tree within a grant of the system's as a grant of
