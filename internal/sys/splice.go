@@ -3,7 +3,6 @@ package sys
 import (
 	"errors"
 	"fmt"
-	"net"
 	"syscall"
 	"unsafe"
 
@@ -14,9 +13,9 @@ import (
 // never wait. ErrAgain says that a call would have to.
 const ErrAgain = unix.EAGAIN
 
-// DuplicateTCP makes a second descriptor of a connection's socket, which the Go
+// DuplicateSocket makes a second descriptor of a connection's socket, which the Go
 // runtime does not poll. It stays non-blocking. The caller closes it.
-func DuplicateTCP(c *net.TCPConn) (int, error) {
+func DuplicateSocket(c syscall.Conn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return -1, fmt.Errorf("duplicate a socket: %w", err)

@@ -160,7 +160,11 @@ func (r *relay) await(in *bufio.Reader) error {
 }
 
 func (r *relay) forward(in *bufio.Reader, h route.Head) error {
-	if err := r.send(r.up, h.Raw, &r.meter.Up); err != nil {
+	head := h.Raw
+	if id := r.permit.Correlate(); id != "" {
+		head = h.With("X-Skep-Flow", id)
+	}
+	if err := r.send(r.up, head, &r.meter.Up); err != nil {
 		return err
 	}
 	r.meter.Touch()

@@ -20,7 +20,7 @@ var errNoPermit = errors.New("open without a valid permit")
 // *boundary.Failure.
 func (d *Dest) Open(ctx context.Context, p boundary.Permit) (boundary.Upstream, error) {
 	q := p.Request()
-	if !p.Valid() || q.Transport != flow.TCP {
+	if !p.Valid() || q.Transport != flow.TCP && q.Transport != flow.UDP {
 		return nil, &boundary.Failure{Reason: flow.PolicyUnavailable, Err: errNoPermit}
 	}
 	found, err := d.candidates(ctx, p)
@@ -30,6 +30,9 @@ func (d *Dest) Open(ctx context.Context, p boundary.Permit) (boundary.Upstream, 
 	kept, dropped := keep(p, found)
 	if len(kept) == 0 || dropped > 0 && p.RefuseMixed() {
 		return nil, &boundary.Failure{Reason: flow.ResolvedAddressDenied, Dropped: dropped}
+	}
+	if q.Transport == flow.UDP {
+		return openUDP(ctx, p, kept, dropped)
 	}
 	c, err := race(ctx, kept, q.Port)
 	if err != nil {

@@ -23,13 +23,7 @@ type upstream struct {
 }
 
 // Address is what was dialed.
-func (u *upstream) Address() netip.AddrPort {
-	a, err := netip.ParseAddrPort(u.conn.RemoteAddr().String())
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-}
+func (u *upstream) Address() netip.AddrPort { return remote(u.conn) }
 
 // Dropped is how many resolved addresses were not kept.
 func (u *upstream) Dropped() int { return u.dropped }
@@ -37,7 +31,7 @@ func (u *upstream) Dropped() int { return u.dropped }
 // relay is one flow in both directions. While it is inspected, agent and up are
 // used here; the rest is the loop's.
 type relay struct {
-	agent, up *net.TCPConn
+	agent, up splicer.Stream
 	flow      *splicer.Flow
 	meter     splicer.Meter
 	permit    boundary.Permit
@@ -60,7 +54,7 @@ var (
 
 // Carry relays until both directions have ended (B20).
 func (u *upstream) Carry(ctx context.Context, agent net.Conn) boundary.End {
-	c, ok := agent.(*net.TCPConn)
+	c, ok := agent.(splicer.Stream)
 	if !ok {
 		boundary.Reset(agent)
 		boundary.Reset(u.conn)
@@ -163,7 +157,7 @@ func (r *relay) pumpUp() error {
 func (r *relay) isIdle() bool { return r.meter.Quiet() >= r.idle }
 
 // send writes all of b, as the budget has room for it.
-func (r *relay) send(to *net.TCPConn, b []byte, count *atomic.Uint64) error {
+func (r *relay) send(to net.Conn, b []byte, count *atomic.Uint64) error {
 	for len(b) > 0 {
 		room, err := r.bytes.Charge(r.ctx, len(b))
 		if err != nil {

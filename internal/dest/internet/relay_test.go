@@ -224,6 +224,45 @@ func TestBX13HostOnEveryRequest(t *testing.T) {
 	}
 }
 
+// BC-44: a method or path outside of the rule is refused on that request alone, and
+// what would allow it is told without repeating what the agent sent.
+func TestBC44RequestsOnOneConnection(t *testing.T) {
+	s := &sink{}
+	port, _ := serve(t, func(c *net.TCPConn) {
+		go func() { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") }()
+		s.serve(c)
+	})
+	rule := local(t, "ok.test", port)
+	rule.HTTP, rule.Methods, rule.Paths, rule.Correlate = true, []string{"GET"}, []string{"/repos/*"}, true
+	l := newLab(t, rule)
+	for request, want := range map[string]flow.Reason{
+		"POST /repos/a": flow.MethodNotAllowed, "GET /private": flow.PathNotAllowed, "GET /repos/../private": flow.PathAmbiguous,
+		"GET /repos/%2e%2e/private": flow.PathAmbiguous, "GET /repos/a%2fprivate": flow.PathAmbiguous,
+	} {
+		c := l.connect("ok.test", port)
+		r := bufio.NewReader(c)
+		fmt.Fprintf(c, "GET /repos/first HTTP/1.1\r\nHost: ok.test:%d\r\nX-Skep-Flow: forged\r\n\r\n", port)
+		if a, err := http.ReadResponse(r, nil); err != nil || a.StatusCode != 200 {
+			t.Fatal(a, err)
+		} else {
+			io.Copy(io.Discard, a.Body)
+		}
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: ok.test:%d\r\nX-Second: yes\r\n\r\n", request, port)
+		a, err := http.ReadResponse(r, nil)
+		if err != nil || a.StatusCode != want.Status() || a.Header.Get("Boundary-Reason") != want.Sentence() {
+			t.Errorf("%s: %v, %v", request, a, err)
+		}
+		_ = c.Close()
+		got := l.last()
+		if got.Verdict.Reason != want || want != flow.PathAmbiguous && !strings.Contains(got.Verdict.AllowWith, got.Verdict.Rule) || strings.Contains(got.Verdict.AllowWith, "private") {
+			t.Errorf("%s: %+v", request, got.Verdict)
+		}
+		if text := s.text(); strings.Contains(text, "X-Second") || strings.Contains(text, "forged") || !strings.Contains(text, "X-Skep-Flow: "+got.Request.ID.String()) {
+			t.Errorf("upstream got %q", text)
+		}
+	}
+}
+
 func TestUpgradeBecomesOpaque(t *testing.T) {
 	port, _ := serve(t, func(c *net.TCPConn) {
 		r := bufio.NewReader(c)

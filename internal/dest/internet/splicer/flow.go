@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"skep.dev/skep/internal/boundary"
@@ -28,6 +29,13 @@ func (m *Meter) Touch() { m.last.Store(time.Now().UnixNano()) }
 
 // Quiet is how long nothing moved.
 func (m *Meter) Quiet() time.Duration { return time.Since(time.Unix(0, m.last.Load())) }
+
+// Stream is a connection whose socket can be spliced: TCP, or a stream over a Unix socket.
+type Stream interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+}
 
 // Flow is one pair of connections. The connections stay their owner's, too, who
 // may use a direction until it is begun here.
@@ -58,7 +66,7 @@ type end struct {
 
 // New takes two connections into the loop. Nothing moves yet, and then nothing that
 // bytes has no room for: without any, the flow ends with boundary.ErrExhausted.
-func (l *Loop) New(agent, up *net.TCPConn, meter *Meter, bytes *boundary.Bytes, idle time.Duration) (*Flow, error) {
+func (l *Loop) New(agent, up Stream, meter *Meter, bytes *boundary.Bytes, idle time.Duration) (*Flow, error) {
 	f := &Flow{loop: l, meter: meter, bytes: bytes, idle: idle}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,10 +74,10 @@ func (l *Loop) New(agent, up *net.TCPConn, meter *Meter, bytes *boundary.Bytes, 
 		return nil, err
 	}
 	for _, e := range []struct {
-		c  *net.TCPConn
+		c  Stream
 		at **end
 	}{{agent, &f.agent}, {up, &f.up}} {
-		fd, err := sys.DuplicateTCP(e.c)
+		fd, err := sys.DuplicateSocket(e.c)
 		if err == nil {
 			l.next++
 			*e.at = &end{flow: f, id: l.next, fd: fd}

@@ -70,7 +70,7 @@ func pair(t testing.TB) (a, b *net.TCPConn) {
 }
 
 // send writes n seeded bytes in pieces of odd sizes, ends, and gives their sum.
-func send(c *net.TCPConn, seed uint64, n int) ([32]byte, error) {
+func send(c Stream, seed uint64, n int) ([32]byte, error) {
 	random, sizes := rand.NewChaCha8([32]byte{byte(seed)}), rand.New(rand.NewPCG(seed, 1))
 	sum, buf := sha256.New(), make([]byte, 300<<10)
 	for n > 0 {
@@ -89,7 +89,7 @@ func send(c *net.TCPConn, seed uint64, n int) ([32]byte, error) {
 	return [32]byte(sum.Sum(nil)), c.CloseWrite()
 }
 
-func receive(c *net.TCPConn, slow bool) (sum [32]byte, n int64, err error) {
+func receive(c net.Conn, slow bool) (sum [32]byte, n int64, err error) {
 	h := sha256.New()
 	var w io.Writer = h
 	if slow {
@@ -140,7 +140,7 @@ func TestBytesAreExact(t *testing.T) {
 }
 
 // exact sends size bytes and compares what arrives.
-func exact(t *testing.T, from, to *net.TCPConn, seed uint64, size int, slow bool) {
+func exact(t *testing.T, from, to Stream, seed uint64, size int, slow bool) {
 	var want [32]byte
 	var sending sync.WaitGroup
 	sending.Go(func() {
@@ -315,4 +315,41 @@ func TestShares(t *testing.T) {
 			t.Fatalf("%q %v", got, err)
 		}
 	}
+}
+
+// A stream over a Unix socket is relayed as TCP is: whole, both ways, with its ends.
+func TestUnixSocket(t *testing.T) {
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	far, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, up := pair(t)
+	_ = far.SetDeadline(time.Now().Add(30 * time.Second))
+	meter := &Meter{}
+	f, err := (&Loop{}).New(near.(*net.UnixConn), up, meter, nil, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Stop)
+	f.BeginUp()
+	f.BeginDown()
+	_ = errors.Join(near.Close(), up.Close())
+	const size = 9_876_543
+	var ends sync.WaitGroup
+	ends.Go(func() { exact(t, far.(*net.UnixConn), server, 1, size, false) })
+	ends.Go(func() { exact(t, server, far.(*net.UnixConn), 2, size+1, true) })
+	ends.Wait()
+	if err := errors.Join(f.Up(), f.Down()); err != nil || meter.Up.Load() != size || meter.Down.Load() != size+1 {
+		t.Errorf("%v, %d up, %d down", err, meter.Up.Load(), meter.Down.Load())
+	}
+	_ = far.Close()
 }
