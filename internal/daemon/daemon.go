@@ -18,7 +18,10 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
+	"skep.dev/skep/internal/daemon/ending"
+	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/idle"
+	"skep.dev/skep/internal/daemon/measure"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/profiles"
 	"skep.dev/skep/internal/daemon/reading"
@@ -70,6 +73,8 @@ type Daemon struct {
 	ledger   *ledger.Ledger
 	record   *recording.Record
 	cells    *cells.Store
+	house    *furniture.House
+	book     *ending.Book
 	desk     *handover.Desk
 	boxes    *boxes.Pool
 	reading  *reading.Reading
@@ -118,6 +123,11 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	var rests []string
 	if d.cells, rests, err = cells.Open(filepath.Join(c.State, "cells")); err != nil {
 		return nil, err
+	}
+	d.house = &furniture.House{State: c.State, Run: c.Run, Cells: d.cells}
+	d.book = &ending.Book{
+		Append: d.record.Append, Seal: d.ledger.EndCell, Cells: d.cells, Now: c.Clock.Now, Log: c.Log,
+		Changed: func(id string) int64 { return measure.Changed(d.house.Layer(id)) },
 	}
 	d.desk = handover.NewDesk(c.Clock, c.Owners...)
 	d.reading = &reading.Reading{

@@ -244,10 +244,10 @@ func (l *life) finish(result cell.Result) {
 	}
 	code, cause := ending.Judge(l.profile, result, cause)
 	written := l.d.record.Due(l.id)
-	l.d.settle(l.id, l.begin, code, cause, cells.Stopped)
+	l.d.book.Settle(l.id, l.begin, code, cause, cells.Stopped)
 	l.conclude()
 	l.part()
-	l.d.keep(l.id)
+	l.d.book.Keep(l.id)
 	written()
 	l.d.boxes.Fill()
 	l.d.work.Done()
@@ -266,44 +266,6 @@ func (l *life) part() {
 	case <-over:
 	case <-l.d.ctx.Done():
 	}
-}
-
-// settle records the end of a cell in the ledger, after which it is told.
-func (d *Daemon) settle(id string, begin time.Time, code int, cause cells.Cause, state cells.State) {
-	now := d.Clock.Now()
-	body := ending.Entry(code, cause, now.Sub(begin))
-	counted := make(chan int64, 1)
-	go func() { counted <- measure.Changed(d.layerDir(id)) }()
-	if err := d.record.Append(id, body); err != nil {
-		d.Log.Error("the end of a cell was not recorded", "cell", id, "err", err)
-	}
-	d.setEnd(id, now, code, cause, state, <-counted)
-}
-
-// setEnd is what is told of an ended cell.
-func (d *Daemon) setEnd(id string, now time.Time, code int, cause cells.Cause, state cells.State, changed int64) {
-	err := d.cells.Set(id, func(r *cells.Record) {
-		r.State, r.Stopped, r.ExitCode, r.Cause = state, now, code, cause
-		r.FilesChanged = changed
-	})
-	if err != nil {
-		d.Log.Error("the end of a cell is not told", "cell", id, "err", err)
-	}
-}
-
-// keep seals what the ledger has of an ended cell, and writes the cell's record: what a
-// crash takes of both, the next start makes again from the ledger's entries.
-func (d *Daemon) keep(id string) {
-	var sealed sync.WaitGroup
-	sealed.Go(func() {
-		if err := d.ledger.EndCell(id); err != nil {
-			d.Log.Error("the end of a cell is not sealed", "cell", id, "err", err)
-		}
-	})
-	if err := d.cells.Keep(id); err != nil {
-		d.Log.Error("the end of a cell was not kept", "cell", id, "err", err)
-	}
-	sealed.Wait()
 }
 
 // clear removes what the host keeps for a cell whose processes are gone, and then

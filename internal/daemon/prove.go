@@ -82,7 +82,7 @@ func (d *Daemon) runProof(ctx context.Context) (output string, err error) {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
 	if err == nil {
-		err = d.openControl(spec)
+		err = d.house.OpenControl(spec)
 	}
 	if err != nil {
 		return "", err

@@ -11,7 +11,6 @@ import (
 
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/ending"
-	"skep.dev/skep/internal/daemon/measure"
 )
 
 // reconcile ends and records every cell that an earlier daemon left, and removes
@@ -45,7 +44,7 @@ func (d *Daemon) reconcile(ctx context.Context, rests []string) error {
 func (d *Daemon) endOrphan(ctx context.Context, r cells.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	was, err := d.Orphan(ctx, filepath.Join(d.runDir(r.ID), "w"))
+	was, err := d.Orphan(ctx, d.house.Warden(r.ID))
 	if err != nil {
 		return fmt.Errorf("end cell %s, which an earlier skepd left: %w", r.ID, err)
 	}
@@ -57,9 +56,9 @@ func (d *Daemon) endOrphan(ctx context.Context, r cells.Record) error {
 	if err := d.cells.Set(r.ID, func(r *cells.Record) { r.Started = started }); err != nil {
 		return err
 	}
-	defer d.keep(r.ID)
+	defer d.book.Keep(r.ID)
 	if end != nil {
-		d.setEnd(r.ID, at, int(end.Exit), ending.CauseOf(end), cells.Stopped, measure.Changed(d.layerDir(r.ID)))
+		d.book.Tell(r.ID, at, end)
 		return nil
 	}
 	cause := cells.Cause{Word: "daemon-died", Detail: "skepd ended before the cell; the cell had ended by itself"}
@@ -72,7 +71,7 @@ func (d *Daemon) endOrphan(ctx context.Context, r cells.Record) error {
 		// It may have been executed just before the crash, so its layer is kept.
 		cause.Detail += "; it had not been recorded as running"
 	}
-	d.settle(r.ID, begin, ending.Failed, cause, cells.Stopped)
+	d.book.Settle(r.ID, begin, ending.Failed, cause, cells.Stopped)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/ending"
+	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/ledger/kind"
@@ -60,8 +61,8 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	// From here on the cell's life does not hang on the caller's.
 	if err := d.build(l, a); err != nil {
 		d.collect(l)
-		d.settle(l.id, begin, ending.Failed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
-		d.keep(l.id)
+		d.book.Settle(l.id, begin, ending.Failed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
+		d.book.Keep(l.id)
 		d.clear(l.id)
 		sys.CloseAll(l.held)
 		d.removeLayer(l.id)
@@ -96,7 +97,7 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	r := cells.Record{
 		ID: id, Name: a.request.Name, State: cells.Building, UID: a.uid, Argv: a.request.Argv, WorkingDir: a.dir,
 		Profile: a.profile.Effective(), ProfileName: a.profile.File, ProfileDigest: a.profile.Digest(),
-		Rules: terms.Rules(a.plan), Grants: grantsOf(a), Unenforced: a.unenforced, Created: now,
+		Rules: terms.Rules(a.plan), Grants: furniture.Grants(a.plan), Unenforced: a.unenforced, Created: now,
 	}
 	l := &life{d: d, id: id, begin: now, profile: a.profile, unenforced: a.unenforced, traffic: d.owners.Cell(a.uid),
 		stops: map[string]func(){}, changed: make(chan struct{})}
