@@ -44,6 +44,7 @@ func Limits() []Limit {
 		{"open flows", n("%d", OpenFlows), "cell", "ECONNREFUSED, `busy`", "limit.OpenFlows"},
 		{"open flows, all cells of one owner", n("%d", limit.OwnerFlows), "owner", "`busy`", "limit.OwnerFlows"},
 		{"new flows, all cells of one owner; at once; until the next try", n("%d/s; %d; %s", limit.OwnerNewFlows, limit.OwnerBurst, OwnerPause), "owner", "`rate-limited`; `rate-limited`; ECONNREFUSED", "limit.OwnerNewFlows; limit.OwnerBurst; boundary.OwnerPause"},
+		{"kept of those at once for shares; the share of a cell, over the number of cells that try", n("%d; %d/s and %d at once", limit.OwnerKept, limit.OwnerNewFlows/2, limit.OwnerKept/2), "cell", "`rate-limited`", "limit.OwnerKept"},
 		{"bytes, both ways together", "`budget.net`, else none", "cell", "flows end, `budget-exhausted`", ""},
 		{"lease of bytes: part of what is left, at least, at most", n("1/%d; %d MiB; %d MiB", limit.LeaseParts, limit.MinLease>>20, limit.MaxLease>>20), "cell", "the next lease", "limit.LeaseParts; limit.MinLease; limit.MaxLease"},
 		{"idle TCP", n("%s", IdleTCP), "flow", "closed, `idle-timeout`", "limit.IdleTCP"},

@@ -6,6 +6,9 @@
 //   - A flow has one outcome: a box that did not hear that it was written sends it
 //     again, and it is taken as written.
 //   - What one owner has open is no business of another's.
+//   - A cell that opens flows as fast as it can leaves the owner's others their turns:
+//     of what is kept each cell takes its share alone, and the shares of all that try
+//     are half of what comes in.
 package traffic
 
 import (
@@ -26,8 +29,22 @@ type Owners struct {
 type owner struct {
 	mu    sync.Mutex
 	open  int
-	turns float64 // for new flows, as of last
-	last  time.Time
+	turns turns
+	// In this second, counted since 1970, so many cells have tried to open a flow; and in the one before.
+	second    int64
+	now, then int
+}
+
+// turns are for new flows, as many as there were at last.
+type turns struct {
+	left float64
+	last time.Time
+}
+
+// fill adds what time has brought: rate turns a second, and no more than most.
+func (t *turns) fill(now time.Time, rate, most float64) {
+	t.left = min(most, t.left+now.Sub(t.last).Seconds()*rate)
+	t.last = now
 }
 
 // Cell is what one cell has open.
@@ -37,6 +54,10 @@ type Cell struct {
 	mu   sync.Mutex
 	open map[string]struct{} // by the flow's id
 	over bool
+
+	// For owner.mu held.
+	turns  turns
+	second int64 // when it last tried
 }
 
 // Cell begins to count for a cell of the owner with a uid.
@@ -47,9 +68,9 @@ func (o *Owners) Cell(uid uint32) *Cell {
 		o.all = map[uint32]*owner{}
 	}
 	if o.all[uid] == nil {
-		o.all[uid] = &owner{turns: limit.OwnerBurst, last: time.Now()}
+		o.all[uid] = &owner{turns: turns{limit.OwnerBurst, time.Now()}}
 	}
-	return &Cell{owner: o.all[uid], open: map[string]struct{}{}}
+	return &Cell{owner: o.all[uid], open: map[string]struct{}{}, turns: turns{limit.OwnerKept / 2, time.Now()}}
 }
 
 // Taken is what became of some records, until they are durable or not.
@@ -72,7 +93,7 @@ func (c *Cell) Take(records []*skepv1.FlowRecord) Taken {
 		_, open := c.open[r.Flow]
 		switch {
 		case r.Kind == skepv1.FlowRecord_KIND_INTENT && !open:
-			if why := c.owner.enter(); why != flow.None {
+			if why := c.owner.enter(c, time.Now()); why != flow.None {
 				t.Refused = append(t.Refused, &skepv1.RefusedFlow{Index: uint32(i), Reason: why.Token()})
 				continue
 			}
@@ -121,21 +142,42 @@ func (c *Cell) End() {
 	}
 }
 
-func (o *owner) enter() flow.Reason {
+// enter lets one flow of a cell in.
+func (o *owner) enter(c *Cell, now time.Time) flow.Reason {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := time.Now()
-	o.turns = min(limit.OwnerBurst, o.turns+now.Sub(o.last).Seconds()*limit.OwnerNewFlows)
-	o.last = now
+	o.turns.fill(now, limit.OwnerNewFlows, limit.OwnerBurst)
+	trying := float64(o.trying(c, now.Unix()))
+	c.turns.fill(now, limit.OwnerNewFlows/2/trying, limit.OwnerKept/2/trying)
+	kept := o.turns.left < limit.OwnerKept
 	switch {
 	case o.open >= limit.OwnerFlows:
 		return flow.Busy
-	case o.turns < 1:
+	case o.turns.left < 1, kept && c.turns.left < 1:
 		return flow.RateLimited
 	}
 	o.open++
-	o.turns--
+	o.turns.left--
+	if kept {
+		c.turns.left--
+	}
 	return flow.None
+}
+
+// trying is how many cells try to open flows, with this one.
+func (o *owner) trying(c *Cell, second int64) int {
+	if second != o.second {
+		o.then = 0
+		if second == o.second+1 {
+			o.then = o.now
+		}
+		o.second, o.now = second, 0
+	}
+	if c.second != second {
+		c.second = second
+		o.now++
+	}
+	return max(o.now, o.then)
 }
 
 func (o *owner) leave(n int) {

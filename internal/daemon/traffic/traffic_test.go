@@ -3,8 +3,10 @@ package traffic
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/flow/limit"
 )
 
@@ -33,7 +35,7 @@ func TestOwnersLimits(t *testing.T) {
 	var owners Owners
 	a, b, other := owners.Cell(1), owners.Cell(1), owners.Cell(2)
 	const half = limit.OwnerFlows / 2
-	for _, c := range []*Cell{a, b} {
+	for _, c := range []*Cell{a, b} { // more than a box lets in
 		if n, refused := take(c, true, records(intent, 0, half)); n != half || len(refused) != 0 {
 			t.Fatalf("%d kept, %d refused", n, len(refused))
 		}
@@ -72,6 +74,49 @@ func TestOwnersRate(t *testing.T) {
 	}
 	if limited == 0 {
 		t.Error("no rate holds")
+	}
+}
+
+// TestHogsLeaveOthersTheirTurns is the attack: cells that open flows as fast as they
+// can do not make another cell's fail, whenever it comes. One that is alone takes the
+// whole rate.
+func TestHogsLeaveOthersTheirTurns(t *testing.T) {
+	for _, hogs := range []int{1, 3, 20} {
+		now := time.Unix(100, 0)
+		o := &owner{turns: turns{limit.OwnerBurst, now}}
+		fresh := func() *Cell { return &Cell{turns: turns{limit.OwnerKept / 2, now}} }
+		enter := func(c *Cell, tries int) (n int) {
+			for range tries {
+				if o.enter(c, now) == flow.None {
+					n++
+					o.leave(1)
+				}
+			}
+			return n
+		}
+		greedy, modest, total := make([]*Cell, hogs), fresh(), 0
+		for i := range greedy {
+			greedy[i] = fresh()
+			enter(greedy[i], limit.OwnerBurst)
+		}
+		for ms := range 10_000 {
+			now = now.Add(time.Millisecond)
+			for _, hog := range greedy {
+				total += enter(hog, 10)
+			}
+			if ms < 5000 {
+				continue // the hogs alone
+			}
+			if ms%10 == 0 && enter(modest, 1) != 1 {
+				t.Fatalf("%d hogs: after %d ms a cell with 100 a second is refused", hogs, ms)
+			}
+			if ms%1000 == 0 && enter(fresh(), 20) != 20 {
+				t.Fatalf("%d hogs: after %d ms a new cell is refused", hogs, ms)
+			}
+		}
+		if total < 9*limit.OwnerNewFlows {
+			t.Errorf("%d hogs in ten seconds: %d", hogs, total)
+		}
 	}
 }
 

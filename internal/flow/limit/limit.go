@@ -16,6 +16,7 @@ const (
 	OwnerFlows    = 8192  // open
 	OwnerNewFlows = 5000  // a second
 	OwnerBurst    = 10000 // at once
+	OwnerKept     = 1600  // of those, what no cell takes more of than its share
 )
 
 // Of a lease of bytes (rights.md, R9a).
