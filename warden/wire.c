@@ -21,8 +21,7 @@ ssize_t receive_fds(int sock, void *buf, size_t len, int *fds, unsigned *nfds)
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
     unsigned room = *nfds;
     ssize_t n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == ECONNRESET)
-        n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+    n = n < 0 && errno == ECONNRESET ? recvmsg(sock, &m, MSG_CMSG_CLOEXEC) : n;
     *nfds = 0;
     if (n < 0)
         return n;
