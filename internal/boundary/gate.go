@@ -89,7 +89,8 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 	}
 	ctx, one := g.begin(ctx, q, p)
 	defer g.finish(one)
-	up, err := g.dest(q).Open(ctx, Permit{request: q, policy: p.value, bytes: g.Bytes, idle: g.Idle})
+	permit := Permit{request: q, policy: p.value, bytes: g.Bytes, idle: g.Idle}
+	up, err := g.dest(q).Open(ctx, permit)
 	if err != nil {
 		// The reason first: the reset may be what ends the agent, and with it the cell.
 		var detail string
@@ -100,6 +101,10 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 	}
 	g.dialed(one, up.Address(), p)
 	end := up.Carry(ctx, from.Open())
+	// What would have allowed a request that was refused inside.
+	if v := permit.DecideInner(end.Inner); end.Reason != flow.None && v.Reason == end.Reason {
+		r.Verdict = v
+	}
 	g.account(ctx, r, up, end)
 }
 

@@ -71,6 +71,15 @@ func (p Permit) Inspect() policy.Want {
 	return policy.Inspect(p.request, *p.policy)
 }
 
+// Correlate is the id that requests which can be read carry to the destination, or ""
+// (B84).
+func (p Permit) Correlate() string {
+	if !p.Valid() || !policy.Correlate(p.request, *p.policy) {
+		return ""
+	}
+	return p.request.ID.String()
+}
+
 // DecideInner is the second decision, on the same Request with the agent's own
 // words (B110, B115). The zero Permit denies.
 func (p Permit) DecideInner(inner flow.Inner) flow.Verdict {

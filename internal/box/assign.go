@@ -192,6 +192,14 @@ func (r *reader) rule(b []byte) policy.Rule {
 			rule.HTTP = r.flag(f)
 		case 13:
 			rule.Resolve = append(rule.Resolve, r.addr(r.text(f)))
+		case 14:
+			rule.Methods = append(rule.Methods, r.text(f))
+		case 15:
+			rule.Paths = append(rule.Paths, r.text(f))
+		case 16:
+			rule.EncodedSlash = r.flag(f)
+		case 17:
+			rule.Correlate = r.flag(f)
 		default:
 			r.unknown("a rule", f)
 		}

@@ -103,6 +103,9 @@ func (d *decider) egress() (flow.Verdict, demand) {
 		if !operators.ok {
 			return flow.Verdict{Reason: operators.why, AllowWith: NotPermitted}, demand{}
 		}
+		for i := range operators.demand.requests {
+			operators.demand.requests[i].operators = true
+		}
 		mine.demand = mine.demand.and(operators.demand)
 	}
 	return flow.Verdict{Decision: flow.Allow, Rule: mine.rule.ID, Line: mine.rule.Line}, mine.demand
@@ -143,6 +146,7 @@ func (d *decider) judge(rules []Rule, unlisted flow.Reason) judged {
 func best(rules []Rule, q flow.Request, t address.Tables, unlisted flow.Reason) judged {
 	var fit, near *Rule
 	var sum demand
+	var limited []*Rule // of those that fit; nil if one admits every request
 	carried := false
 	for i := range rules {
 		r := &rules[i]
@@ -157,12 +161,17 @@ func best(rules []Rule, q flow.Request, t address.Tables, unlisted flow.Reason) 
 		if !carries || !r.Ports.Has(q.Port) {
 			continue
 		}
-		if fit == nil || r.width() > fit.width() {
-			fit, sum = r, r.demands()
-			continue
-		}
-		if r.width() == fit.width() {
+		switch {
+		case fit == nil || r.width() > fit.width():
+			fit, sum, limited = r, r.demands(), nil
+			if r.limits() {
+				limited = []*Rule{r}
+			}
+		case r.width() == fit.width():
 			sum = sum.and(r.demands())
+			if limited = append(limited, r); len(limited) == 1 || !r.limits() {
+				limited = nil
+			}
 			if narrower(r, fit) < 0 {
 				fit = r
 			}
@@ -170,6 +179,9 @@ func best(rules []Rule, q flow.Request, t address.Tables, unlisted flow.Reason) 
 	}
 	switch {
 	case fit != nil:
+		if limited != nil {
+			sum.requests = []requests{{rules: limited}}
+		}
 		return judged{ok: true, rule: *fit, demand: sum}
 	case near == nil:
 		return judged{why: unlisted, q: q}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	"skep.dev/skep/internal/flow"
 )
 
@@ -19,14 +21,17 @@ const (
 // demand is what rules ask of the agent's first bytes. The zero demand is the
 // default of names.
 type demand struct {
-	inner InnerCheck
-	http  bool
+	inner    InnerCheck
+	http     bool
+	requests []requests // each of them must admit a request
+
+	correlate bool
 }
 
 // demands is the rule's own, with the default of its kind (B110). A literal that
 // must speak HTTP is checked: its Host must be the address (B112).
 func (r *Rule) demands() demand {
-	d := demand{inner: r.Inner, http: r.HTTP}
+	d := demand{inner: r.Inner, http: r.HTTP, correlate: r.Correlate}
 	switch {
 	case d.inner != InnerDefault:
 	case r.isLiteral() && !r.HTTP:
@@ -39,13 +44,17 @@ func (r *Rule) demands() demand {
 
 // and is the stricter of each.
 func (d demand) and(other demand) demand {
-	return demand{inner: max(d.inner, other.inner), http: d.http || other.http}
+	out := demand{inner: max(d.inner, other.inner), http: d.http || other.http, requests: d.requests, correlate: d.correlate || other.correlate}
+	if len(other.requests) > 0 {
+		out.requests = slices.Concat(d.requests, other.requests)
+	}
+	return out
 }
 
 // wants says what has to be found out about a flow to this port.
 func (d demand) wants(port uint16) Want {
 	switch {
-	case d.http:
+	case d.http, len(d.requests) > 0:
 		return WantHTTP
 	case d.inner == InnerOff:
 		return WantNothing
@@ -71,6 +80,11 @@ func DecideInner(q flow.Request, p Policy) flow.Verdict {
 	}
 	if why := d.fault(q); why != flow.None {
 		return flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
+	}
+	for _, r := range d.requests {
+		if refused := r.judge(q); refused.Reason != flow.None {
+			return refused
+		}
 	}
 	return v
 }

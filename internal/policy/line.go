@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/right/request"
 )
 
 // allowLine is the narrowest line under `net:` that would allow the request
@@ -32,4 +33,22 @@ func allowLine(q flow.Request) string {
 func openLine(a netip.Addr, port uint16) string {
 	return fmt.Sprintf("open: [{cidr: %q, ports: [%d]}] in the operator's ceiling.yaml, beside the profile's rule: a profile alone never reaches an address of the host itself",
 		netip.PrefixFrom(a, a.BitLen()), port)
+}
+
+// requestLine says what to add to a rule for a request. What the agent sent is not
+// repeated: methods and paths are no part of the record (B192).
+func requestLine(q flow.Request, r *Rule, why flow.Reason) string {
+	rule := "the rule " + r.ID
+	if r.Line > 0 {
+		rule = fmt.Sprintf("%s in line %d", rule, r.Line)
+	}
+	switch {
+	case why == flow.MethodNotAllowed:
+		return "its method among the methods of " + rule
+	case why == flow.PathNotAllowed:
+		return "its path among the paths of " + rule
+	case request.KindOfPath(q.Inner.Path) == request.SlashedPath:
+		return "encoded_slash: true in " + rule
+	}
+	return ""
 }

@@ -10,6 +10,7 @@ import (
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy/address"
 	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/right/request"
 )
 
 // InnerCheck says what the agent's first bytes must be (B110).
@@ -42,7 +43,14 @@ type Rule struct {
 	Inner    InnerCheck
 	HTTP     bool         // plain HTTP on a port other than 80 (B112)
 	Resolve  []netip.Addr // what an exact name resolves to, instead of asking (B84)
+
+	Methods, Paths []string // of the requests that it admits; none: every one (B83)
+	EncodedSlash   bool     // Paths match paths with an encoded slash, too
+	Correlate      bool     // requests that can be read carry the flow's id (B84)
 }
+
+// limits reports whether the rule admits only some requests.
+func (r *Rule) limits() bool { return len(r.Methods)+len(r.Paths) > 0 }
 
 // Range is a prefix with ports: an exception for resolved addresses (B85) or an
 // opening of the floor (B105).
@@ -92,6 +100,11 @@ func (r Rule) Check() error {
 		return fmt.Errorf("rule %q: an inner check of a literal needs http, since it has no name", r.ID)
 	case r.Inner == InnerOff && r.HTTP:
 		return fmt.Errorf("rule %q: http and no inner check contradict each other", r.ID)
+	case r.limits() && (r.Inner == InnerOff || r.Inner == InnerTLS || r.UDP || !r.HTTP && !right.AllHTTP(r.Ports)):
+		return fmt.Errorf("rule %q: methods and paths need requests that can be read: port 80 or http", r.ID)
+	}
+	if err := request.Check(r.Methods, r.Paths, r.EncodedSlash); err != nil {
+		return fmt.Errorf("rule %q: %w", r.ID, err)
 	}
 	return nil
 }

@@ -89,6 +89,25 @@ func netFields(r declared.NetRule) string {
 	if r.HTTP {
 		parts = append(parts, "http: true")
 	}
+	for _, list := range []struct {
+		key   string
+		texts []string
+	}{{"methods", r.Methods}, {"paths", r.Paths}} {
+		if len(list.texts) == 0 {
+			continue
+		}
+		var quoted []string
+		for _, text := range list.texts {
+			quoted = append(quoted, quote(text))
+		}
+		parts = append(parts, list.key+": ["+strings.Join(quoted, ", ")+"]")
+	}
+	if r.EncodedSlash {
+		parts = append(parts, "encoded_slash: true")
+	}
+	if r.Correlate {
+		parts = append(parts, "correlate: true")
+	}
 	if len(r.Resolve) > 0 {
 		var addrs []string
 		for _, a := range r.Resolve {

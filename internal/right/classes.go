@@ -10,10 +10,11 @@ import (
 // rules can tell apart.
 
 // fresh stands for a label or a method that no rule names, freshPath for a path
-// or the rest of one; neither is valid in a rule.
+// or the rest of one, slashedPath for one with an encoded slash; none is valid in a rule.
 const (
-	fresh     = "~"
-	freshPath = "\x00"
+	fresh       = "~"
+	freshPath   = ","
+	slashedPath = ",%2f"
 )
 
 // netIndex finds the rules that may match a destination without reading them
@@ -174,11 +175,11 @@ func portCuts(sets ...Nets) []uint16 {
 	return slices.Compact(out)
 }
 
-type request struct{ method, path string }
+type inside struct{ method, path string }
 
 // requestClasses: a flow in which no request is seen, and, if any rule looks at
 // requests, one for each method and path that is told apart.
-func requestClasses(sets ...Nets) []request {
+func requestClasses(sets ...Nets) []inside {
 	methods, paths := []string{fresh}, []string{freshPath}
 	for _, ns := range sets {
 		for _, n := range ns {
@@ -186,18 +187,19 @@ func requestClasses(sets ...Nets) []request {
 			for _, p := range n.Paths {
 				if dir, prefix := strings.CutSuffix(p, "*"); prefix {
 					p = dir + freshPath
+					paths = append(paths, dir+slashedPath)
 				}
 				paths = append(paths, p)
 			}
 		}
 	}
-	out := []request{{}}
+	out := []inside{{}}
 	if len(methods)+len(paths) == 2 {
 		return out
 	}
 	for _, m := range sortedSet(methods, strings.Compare) {
 		for _, p := range sortedSet(paths, strings.Compare) {
-			out = append(out, request{m, p})
+			out = append(out, inside{m, p})
 		}
 	}
 	return out

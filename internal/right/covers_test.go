@@ -64,7 +64,8 @@ func universeFlows() []Flow {
 	for _, f := range dests {
 		for _, f.Port = range []uint16{24, 25, 26, 442, 443, 444, 465, 9000} {
 			for _, f.Transport = range []Transports{TCP, UDP} {
-				for _, inner := range [][2]string{{"", ""}, {"GET", "/a"}, {"GET", "/a/b"}, {"GET", "/z"}, {"POST", "/a"}, {"POST", "/a/b"}, {"POST", "/z"}, {"PUT", "/a"}, {"PUT", "/a/b"}, {"PUT", "/z"}, {"GET", "*"}, {"POST", "*"}, {"PUT", "*"}} {
+				for _, inner := range [][2]string{{"", ""}, {"GET", "/a"}, {"GET", "/a/b"}, {"GET", "/z"}, {"POST", "/a"}, {"POST", "/a/b"}, {"POST", "/z"}, {"PUT", "/a"}, {"PUT", "/a/b"}, {"PUT", "/z"}, {"GET", "*"}, {"POST", "*"}, {"PUT", "*"},
+					{"GET", "/a/x%2fy"}, {"PUT", "/a/x%2fy"}, {"GET", "/a/../z"}, {"PUT", "/z%2Fz"}} {
 					f.Method, f.Path = inner[0], inner[1]
 					out = append(out, f)
 				}
@@ -113,6 +114,7 @@ func genNet(t *rapid.T) Net {
 		n.Methods = rapid.SampledFrom([][]string{{"GET"}, {"GET", "POST"}}).Draw(t, "methods")
 	case 4:
 		n.Paths = rapid.SampledFrom([][]string{{"/a"}, {"/a/*"}, {"/*"}, {"/a", "/a/*"}}).Draw(t, "paths")
+		n.EncodedSlash = rapid.Bool().Draw(t, "slash")
 	case 5:
 		if d.Kind == Name {
 			n.Resolve = []netip.Addr{netip.MustParseAddr("10.0.0.1")}

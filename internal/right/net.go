@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"skep.dev/skep/internal/right/request"
 )
 
 // Transports is a set of TCP and UDP. The zero set matches nothing.
@@ -74,12 +76,14 @@ type Net struct {
 	Dest       Dest
 	Ports      Ports
 	Transports Transports
-	Methods    []string     // of HTTP; none: every one
-	Paths      []string     // exact, or a prefix ending in "/*"; none: every one
-	Ask        bool         // a person decides
-	Inner      Inner        // what is inside must be this
-	HTTP       bool         // HTTP is demanded and Host is checked, as on port 80
-	Resolve    []netip.Addr // what an exact name resolves to; nobody is asked (B84)
+	Methods    []string // of HTTP; none: every one
+	Paths      []string // exact, or a prefix ending in "/*"; none: every one
+	// EncodedSlash lets Paths match paths with one in it (B83).
+	EncodedSlash bool
+	Ask          bool         // a person decides
+	Inner        Inner        // what is inside must be this
+	HTTP         bool         // HTTP is demanded and Host is checked, as on port 80
+	Resolve      []netip.Addr // what an exact name resolves to; nobody is asked (B84)
 }
 
 // NewNet makes the canonical rule; it refuses what cannot match and what
@@ -101,16 +105,8 @@ func NewNet(n Net) (Net, error) {
 	case n.Dest.Kind == Literal && n.Inner == InnerCheck && !n.HTTP:
 		return Net{}, errors.New("inner: check compares names, and an address has none; write inner: tls or http: true")
 	}
-	for _, m := range n.Methods {
-		if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
-			return Net{}, fmt.Errorf("method %q: want capital letters", m)
-		}
-	}
-	for _, p := range n.Paths {
-		if !strings.HasPrefix(p, "/") || strings.ContainsFunc(p, func(c rune) bool { return c <= ' ' || c == ',' || c >= 0x7f }) ||
-			strings.Contains(strings.TrimSuffix(p, "/*"), "*") {
-			return Net{}, fmt.Errorf("path %q: want printable ASCII from the first /, with * only in a final /*", p)
-		}
+	if err := request.Check(n.Methods, n.Paths, n.EncodedSlash); err != nil {
+		return Net{}, err
 	}
 	n.Methods, n.Paths = sortedSet(n.Methods, strings.Compare), sortedSet(n.Paths, strings.Compare)
 	n.Resolve = sortedSet(n.Resolve, netip.Addr.Compare)
@@ -151,6 +147,9 @@ func (n Net) String() string {
 	p.list("transports", n.Transports.Words())
 	p.list("methods", n.Methods)
 	p.list("paths", n.Paths)
+	if n.EncodedSlash {
+		p.add("encoded_slash", "true")
+	}
 	if n.Ask {
 		p.add("ask", "true")
 	}
@@ -180,12 +179,12 @@ func ParseNet(text string) (Net, error) {
 
 func parseNet(text string) (Net, error) {
 	parts, err := parsePairs(text, "name", "suffix", "depth", "ip", "cidr", "ports", "transports",
-		"methods", "paths", "ask", "inner", "http", "resolve")
+		"methods", "paths", "encoded_slash", "ask", "inner", "http", "resolve")
 	if err != nil {
 		return Net{}, err
 	}
 	n := Net{Methods: pairList(parts, "methods"), Paths: pairList(parts, "paths"),
-		Ask: parts["ask"] == "true", HTTP: parts["http"] == "true"}
+		EncodedSlash: parts["encoded_slash"] == "true", Ask: parts["ask"] == "true", HTTP: parts["http"] == "true"}
 	if n.Dest, err = parseDest(parts); err != nil {
 		return Net{}, err
 	}
@@ -249,6 +248,7 @@ type netJSON struct {
 	Transports []string     `json:"transports"`
 	Methods    []string     `json:"methods,omitempty"`
 	Paths      []string     `json:"paths,omitempty"`
+	Slash      bool         `json:"encoded_slash,omitempty"`
 	Ask        bool         `json:"ask,omitempty"`
 	Inner      string       `json:"inner"`
 	HTTP       bool         `json:"http,omitempty"`
@@ -259,7 +259,7 @@ type netJSON struct {
 // their text form.
 func (n Net) MarshalJSON() ([]byte, error) {
 	j := netJSON{Depth: n.Dest.Depth, Ports: n.Ports.String(), Transports: n.Transports.Words(), Methods: n.Methods,
-		Paths: n.Paths, Ask: n.Ask, Inner: n.Inner.String(), HTTP: n.HTTP, Resolve: n.Resolve}
+		Paths: n.Paths, Slash: n.EncodedSlash, Ask: n.Ask, Inner: n.Inner.String(), HTTP: n.HTTP, Resolve: n.Resolve}
 	key, value, _ := strings.Cut(n.Dest.String(), "=")
 	value, _, _ = strings.Cut(value, " ")
 	switch key {
@@ -290,7 +290,7 @@ func (n *Net) UnmarshalJSON(data []byte) error {
 	if j.Depth != 0 {
 		parts["depth"] = strconv.Itoa(j.Depth)
 	}
-	v := Net{Methods: j.Methods, Paths: j.Paths, Ask: j.Ask, HTTP: j.HTTP, Resolve: j.Resolve}
+	v := Net{Methods: j.Methods, Paths: j.Paths, EncodedSlash: j.Slash, Ask: j.Ask, HTTP: j.HTTP, Resolve: j.Resolve}
 	var errs [4]error
 	v.Dest, errs[0] = parseDest(parts)
 	v.Ports, errs[1] = ParsePorts(j.Ports)

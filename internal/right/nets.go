@@ -3,7 +3,8 @@ package right
 import (
 	"net/netip"
 	"slices"
-	"strings"
+
+	"skep.dev/skep/internal/right/request"
 )
 
 // Nets is a set of net rules. The nil set allows nothing.
@@ -80,18 +81,17 @@ func (n Net) matchesDest(f Flow) bool {
 	return f.Addr.IsValid() && n.Dest.MatchesAddr(f.Addr)
 }
 
-// admits looks at what is inside: a rule with methods or paths admits only
-// requests that it can see.
+// admits looks at what is inside: a rule with methods or paths admits only requests that
+// it can see, and one with paths only those whose path reads in one way.
 func (n Net) admits(f Flow) bool {
 	if len(n.Methods) > 0 && !slices.Contains(n.Methods, f.Method) {
 		return false
 	}
-	return len(n.Paths) == 0 || slices.ContainsFunc(n.Paths, func(p string) bool {
-		if dir, prefix := strings.CutSuffix(p, "*"); prefix {
-			return strings.HasPrefix(f.Path, dir)
-		}
-		return f.Path == p
-	})
+	if len(n.Paths) == 0 {
+		return true
+	}
+	kind := request.KindOfPath(f.Path)
+	return (kind == request.PlainPath || kind == request.SlashedPath && n.EncodedSlash) && request.MatchPath(n.Paths, f.Path)
 }
 
 // within tells whether d asks at least as much as the parent's demand.

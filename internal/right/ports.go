@@ -147,3 +147,6 @@ func parsePort(s string) (uint16, error) {
 	}
 	return uint16(v), nil
 }
+
+// AllHTTP tells whether plain HTTP is what is spoken on all of the ports (B112).
+func AllHTTP(ports Ports) bool { return len(ports) == 1 && ports[0] == PortRange{First: 80, Last: 80} }

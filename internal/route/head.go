@@ -243,6 +243,18 @@ func (h *Head) upgrade(lines []string, f fields, may bool) {
 	h.Raw = append(out, "\r\n"...)
 }
 
+// With is the head with one field of ours, and none that the agent gave that name.
+func (h Head) With(field, value string) []byte {
+	lines := strings.SplitAfter(string(h.Raw), "\r\n")
+	out := []byte(lines[0] + field + ": " + value + "\r\n")
+	for _, line := range lines[1:] {
+		if key, _, _ := strings.Cut(line, ":"); !strings.EqualFold(key, field) {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
 func withoutUpgrade(value string) string {
 	var keep []string
 	for word := range strings.SplitSeq(value, ",") {

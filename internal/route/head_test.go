@@ -127,3 +127,10 @@ func FuzzHead(f *testing.F) {
 		}
 	})
 }
+
+func TestHeadWith(t *testing.T) {
+	h := Head{Raw: []byte("GET / HTTP/1.1\r\nHost: a\r\nx-skep-flow: forged\r\nX-Skep-Flow:\r\nX-Skep-Flows: 1\r\n\r\n")}
+	if got, want := string(h.With("X-Skep-Flow", "id")), "GET / HTTP/1.1\r\nX-Skep-Flow: id\r\nHost: a\r\nX-Skep-Flows: 1\r\n\r\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -35,6 +35,37 @@ func TestBX10ServerNameInACell(t *testing.T) {
 	})
 }
 
+// TestBC44RequestsInACell: of plain HTTP a rule admits methods and paths, on every
+// request, and what was refused is explained without what the agent sent.
+func TestBC44RequestsInACell(t *testing.T) {
+	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
+		lab.Host("ok.test", "93.184.216.34")
+		lab.HTTP("93.184.216.34:80", nil)
+		h := open(t, lab, "net: [{name: ok.test, ports: [80], methods: [GET], paths: [\"/repos/*\"]}]\n")
+		r := h.try(attempt{How: "http", At: "ok.test:80", Say: "GET|ok.test|/repos/a DELETE|ok.test|/repos/a"},
+			attempt{How: "http", At: "ok.test:80", Say: "GET|ok.test|/repos/a GET|ok.test|/private"},
+			attempt{How: "http", At: "ok.test:80", Say: "GET|ok.test|/repos/a GET|ok.test|/repos/%2e%2e/private"})
+		for i, want := range []string{
+			"200 403:skep; error=http_request_denied; reason=method-not-allowed:method not allowed",
+			"200 403:skep; error=http_request_denied; reason=path-not-allowed:not allowed by policy",
+			"200 400:skep; error=http_request_error; reason=path-ambiguous:path has dot segments, an encoded slash or a control byte",
+		} {
+			if r[i].Got != want {
+				t.Errorf("%+v, want %q", r[i], want)
+			}
+		}
+		for _, q := range lab.Requests() {
+			if q.Method != "GET" || !strings.HasPrefix(q.Path, "/repos/") || strings.Contains(q.Path, "private") {
+				t.Errorf("%s %s went upstream", q.Method, q.Path)
+			}
+		}
+		record := h.record()
+		for _, why := range []string{"method-not-allowed", "path-not-allowed", "path-ambiguous"} {
+			h.refused(record, "ok.test:80", why)
+		}
+	})
+}
+
 // TestBX13HostInACell: on port 80 each request names the host that was authorised, and
 // what is not HTTP is closed.
 func TestBX13HostInACell(t *testing.T) {

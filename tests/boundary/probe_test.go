@@ -146,8 +146,12 @@ func (a attempt) http() (string, error) {
 	defer func() { _ = c.Close() }()
 	in := bufio.NewReader(c)
 	var got []string
-	for _, host := range strings.Fields(a.Say) {
-		if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
+	for _, host := range strings.Fields(a.Say) { // or METHOD|host|path
+		method, path := "GET", "/"
+		if parts := strings.Split(host, "|"); len(parts) == 3 {
+			method, host, path = parts[0], parts[1], parts[2]
+		}
+		if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: %s\r\n\r\n", method, path, host); err != nil {
 			return strings.Join(got, " "), err
 		}
 		answer, err := http.ReadResponse(in, nil)

@@ -631,6 +631,10 @@ type BoxRule struct {
 	Inner         string                 `protobuf:"bytes,11,opt,name=inner,proto3" json:"inner,omitempty"` // "" (default), "check", "tls", "off"
 	Http          bool                   `protobuf:"varint,12,opt,name=http,proto3" json:"http,omitempty"`
 	Resolve       []string               `protobuf:"bytes,13,rep,name=resolve,proto3" json:"resolve,omitempty"`
+	Methods       []string               `protobuf:"bytes,14,rep,name=methods,proto3" json:"methods,omitempty"`                                // of HTTP requests; empty: all
+	Paths         []string               `protobuf:"bytes,15,rep,name=paths,proto3" json:"paths,omitempty"`                                    // exact, or a prefix ending in "/*"; empty: all
+	EncodedSlash  bool                   `protobuf:"varint,16,opt,name=encoded_slash,json=encodedSlash,proto3" json:"encoded_slash,omitempty"` // paths match those with an encoded slash, too
+	Correlate     bool                   `protobuf:"varint,17,opt,name=correlate,proto3" json:"correlate,omitempty"`                           // requests carry the flow's id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -754,6 +758,34 @@ func (x *BoxRule) GetResolve() []string {
 		return x.Resolve
 	}
 	return nil
+}
+
+func (x *BoxRule) GetMethods() []string {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *BoxRule) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *BoxRule) GetEncodedSlash() bool {
+	if x != nil {
+		return x.EncodedSlash
+	}
+	return false
+}
+
+func (x *BoxRule) GetCorrelate() bool {
+	if x != nil {
+		return x.Correlate
+	}
+	return false
 }
 
 type BoxPorts struct {
@@ -1562,7 +1594,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x04deny\x18\x04 \x03(\v2\x10.skep.v1.BoxRuleR\x04deny\x12%\n" +
 	"\x04open\x18\x05 \x03(\v2\x11.skep.v1.BoxRangeR\x04open\x12\x19\n" +
 	"\bno_floor\x18\x06 \x01(\bR\anoFloor\x12!\n" +
-	"\fmixed_refuse\x18\a \x01(\bR\vmixedRefuse\"\xa4\x02\n" +
+	"\fmixed_refuse\x18\a \x01(\bR\vmixedRefuse\"\x97\x03\n" +
 	"\aBoxRule\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x12\n" +
@@ -1577,7 +1609,11 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	" \x01(\bR\x03udp\x12\x14\n" +
 	"\x05inner\x18\v \x01(\tR\x05inner\x12\x12\n" +
 	"\x04http\x18\f \x01(\bR\x04http\x12\x18\n" +
-	"\aresolve\x18\r \x03(\tR\aresolve\"4\n" +
+	"\aresolve\x18\r \x03(\tR\aresolve\x12\x18\n" +
+	"\amethods\x18\x0e \x03(\tR\amethods\x12\x14\n" +
+	"\x05paths\x18\x0f \x03(\tR\x05paths\x12#\n" +
+	"\rencoded_slash\x18\x10 \x01(\bR\fencodedSlash\x12\x1c\n" +
+	"\tcorrelate\x18\x11 \x01(\bR\tcorrelate\"4\n" +
 	"\bBoxPorts\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\rR\x04last\"G\n" +

@@ -29,6 +29,7 @@ func Rules(rules []declared.NetRule) []policy.Rule {
 		rule := policy.Rule{
 			ID: r.ID, Line: r.Line, Depth: r.Dest.Depth, Ports: r.Ports, TCP: r.Transports&right.TCP != 0,
 			UDP: r.Transports&right.UDP != 0, HTTP: r.HTTP, Resolve: r.Resolve,
+			Methods: r.Methods, Paths: r.Paths, EncodedSlash: r.EncodedSlash, Correlate: r.Correlate,
 		}
 		if rule.ID == "" {
 			rule.ID = declared.AutoID + strconv.Itoa(i+1)
@@ -97,6 +98,7 @@ func wireRules(rules []policy.Rule) []*skepv1.BoxRule {
 		b := &skepv1.BoxRule{
 			Id: r.ID, Line: uint32(r.Line), Name: r.Name, Suffix: r.Suffix, Depth: uint32(r.Depth), Ports: ports(r.Ports),
 			Tcp: r.TCP, Udp: r.UDP, Http: r.HTTP, Resolve: addresses(r.Resolve),
+			Methods: r.Methods, Paths: r.Paths, EncodedSlash: r.EncodedSlash, Correlate: r.Correlate,
 			Inner: [...]string{policy.InnerDefault: "", policy.InnerOff: "off", policy.InnerName: "check", policy.InnerTLS: "tls"}[r.Inner],
 		}
 		if r.IP.IsValid() {

@@ -17,6 +17,8 @@ type NetRule struct {
 	File   string
 	Line   int
 	Column int
+	// Correlate has HTTP requests that can be read carry the flow's id (B84).
+	Correlate bool
 }
 
 // Defaults are what absent ports and transports mean in a form (B86).
@@ -36,7 +38,7 @@ func NetKeys() []string {
 
 // laterNetKeys wait for the boundary issue.
 func laterNetKeys() []string {
-	return []string{"ask", "hold", "methods", "paths", "encoded_slash", "correlate"}
+	return []string{"ask", "hold"}
 }
 
 const netExample = "- {name: proxy.example.org}"
@@ -98,7 +100,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["id"]; ok {
 		rule.ID = id(r, v)
 	}
-	for _, key := range []string{"inner", "http", "resolve"} {
+	for _, key := range []string{"inner", "http", "resolve", "methods", "paths", "encoded_slash", "correlate"} {
 		if v, ok := f[key]; ok && d.Deny {
 			r.Fault(v, key+" says how a flow must be, and "+what+" lets none through", "remove it")
 		}
@@ -114,6 +116,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["resolve"]; ok {
 		rule.Resolve = resolve(r, v)
 	}
+	requests(r, &rule, f)
 	if r.Len() > before || rule.Dest.Kind == right.NoDest {
 		return NetRule{}, false // the fault is noted; an alias already was while reading
 	}
