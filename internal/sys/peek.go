@@ -10,8 +10,14 @@ import (
 // waiting: 1, or 0 at the end.
 func Peek(fd int) (int, error) {
 	var b [1]byte
+	return PeekInto(fd, b[:])
+}
+
+// PeekInto copies into b what a socket has to be read, and leaves it there. It does not
+// wait: ErrAgain; 0 is the end.
+func PeekInto(fd int, b []byte) (int, error) {
 	for {
-		n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_DONTWAIT|unix.MSG_PEEK)
+		n, _, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT|unix.MSG_PEEK)
 		if err == nil {
 			return n, nil
 		}
