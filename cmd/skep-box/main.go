@@ -1,6 +1,6 @@
 // Skep-box is the way out of one cell. It is started by skepd with descriptors
-// and nothing else: 3 the daemon, 4 the cell's warden, 5 (optional) the model
-// gateway. It takes no flags and reads no file.
+// and nothing else: 3 the daemon, 4 the cell's warden, 5 the lifeline,
+// 6 (optional) the model gateway. It takes no flags and reads no file.
 package main
 
 import (

@@ -4,7 +4,7 @@
 //   - It confines itself before it reads a byte from anybody: no file at all, no
 //     exec, no trace, no unix socket, for its whole life (confine.go).
 //   - Everything it works with are descriptors: the daemon (3), the cell's warden
-//     (4), the model gateway (5). It opens nothing but connections of the gate.
+//     (4), the lifeline (5), the model gateway (6). It opens nothing but connections of the gate.
 //   - It serves one cell, named by the daemon's end of descriptor 3, and ends when
 //     that connection, the warden's or a listener ends: then the kernel resets
 //     what the cell opens (boundary.md, B10).

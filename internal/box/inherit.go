@@ -8,9 +8,10 @@ import (
 
 // The descriptors that a box is started with.
 const (
-	fdDaemon = 3
-	fdWarden = 4
-	fdModel  = 5
+	fdDaemon   = 3
+	fdWarden   = 4
+	fdLifeline = 5
+	fdModel    = 6
 )
 
 // Inherit takes the descriptors that this process was started with. The model's
@@ -24,6 +25,9 @@ func Inherit() (Config, error) {
 		return Config{}, fmt.Errorf("%w: skep-box is started by skepd, never by hand", err)
 	}
 	if c.Warden, err = sys.Inherited(fdWarden, "warden"); err != nil {
+		return Config{}, err
+	}
+	if c.Lifeline, err = sys.Inherited(fdLifeline, "lifeline"); err != nil {
 		return Config{}, err
 	}
 	if hasModel {

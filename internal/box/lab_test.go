@@ -22,6 +22,7 @@ import (
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
+	"skep.dev/skep/internal/lifeline"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -155,6 +156,7 @@ func (d *daemon) find(t *testing.T, what string, match func(*skepv1.FlowRecord) 
 type lab struct {
 	*cellNet
 	daemon *daemon
+	line   *lifeline.Asker
 	result chan error
 	kill   context.CancelFunc
 }
@@ -216,7 +218,14 @@ func startAs(t *testing.T, a *skepv1.Assignment, gateway http.Handler, run func(
 	l.daemon = &daemon{assignment: a, ready: make(chan *skepv1.ReadyRequest, 4), end: make(chan struct{}), updates: make(chan *skepv1.ResolverUpdate), added: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.Handle(skepv1connect.NewBoxServiceHandler(l.daemon))
-	c := Config{Daemon: serveH2(t, mux), Warden: l.box}
+	line, lineEnd, err := sys.SeqpacketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.line = lifeline.NewAsker(line)
+	go l.line.Run()
+	t.Cleanup(l.line.Close)
+	c := Config{Daemon: serveH2(t, mux), Warden: l.box, Lifeline: lineEnd}
 	if gateway != nil {
 		c.Model = serveH2(t, gateway)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"skep.dev/skep/internal/boundary"
@@ -38,32 +39,26 @@ func over(f *os.File) (*h2.Conn, error) {
 }
 
 // link is the daemon's end as the box sees it: the box service, by the Connect
-// protocol.
+// protocol, over the line of the moment.
 type link struct {
-	daemon     *h2.Conn
-	events     *h2.Stream
 	recordHead h2.Head
+
+	mu  sync.Mutex
+	now *line
 }
 
 func newLink(daemon *h2.Conn) *link {
 	r := h2.Request{Method: "POST", Authority: "skepd", Path: service + "Record", Fields: fields("application/proto", 0)}
-	return &link{daemon: daemon, recordHead: h2.NewHead(r)}
+	return &link{now: newLine(daemon), recordHead: h2.NewHead(r)}
 }
 
 // watch opens the stream whose first message is the assignment. It blocks until
 // the daemon has a cell for this box.
 func (l *link) watch(ctx context.Context) (assignment, error) {
-	var m writer
-	m.number(1, protocol)
-	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m)))
-	var err error
-	if l.events, err = l.daemon.Post(ctx, "skepd", service+"Watch", fields("application/connect+proto", 0), append(head, m...)); err != nil {
-		return assignment{}, fmt.Errorf("watch the daemon: %w", err)
+	if err := l.now.watch(ctx); err != nil {
+		return assignment{}, err
 	}
-	if status, err := l.events.Status(); err != nil || status != "200" {
-		return assignment{}, fmt.Errorf("watch the daemon: %w", errors.Join(err, refusal(status, l.events)))
-	}
-	e, err := l.next()
+	e, err := l.now.next()
 	switch {
 	case err != nil:
 		return assignment{}, fmt.Errorf("wait for a cell: %w", err)
@@ -74,7 +69,10 @@ func (l *link) watch(ctx context.Context) (assignment, error) {
 }
 
 // next takes one message of the stream: a flag, a length, and the message.
-func (l *link) next() (event, error) {
+func (l *line) next() (event, error) {
+	if status, err := l.events.Status(); err != nil || status != "200" {
+		return event{}, fmt.Errorf("watch the daemon: %w", errors.Join(err, refusal(status, l.events)))
+	}
 	var head [5]byte
 	if _, err := io.ReadFull(l.events, head[:]); err != nil {
 		return event{}, fmt.Errorf("the daemon ended the stream: %w", err)
@@ -99,9 +97,12 @@ func (l *link) next() (event, error) {
 // follow hands resolver updates on until the cell ends, which is nil, or the
 // stream breaks, which is an error: without the daemon nothing can be recorded.
 func (l *link) follow(update func(names)) error {
+	now := l.current()
 	for {
-		e, err := l.next()
-		switch {
+		e, err := now.next()
+		switch next := l.current(); {
+		case err != nil && next != now: // we have moved
+			now = next
 		case err != nil:
 			return err
 		case e.update != nil:
@@ -125,7 +126,9 @@ func (l *link) Record(records [][]byte, tell func(map[int]flow.Reason, error)) e
 	for _, r := range records {
 		m.message(1, r)
 	}
-	return l.daemon.Call(l.recordHead, m, func(a h2.Answer) {
+	on := l.enter()
+	err := on.daemon.Call(l.recordHead, m, func(a h2.Answer) {
+		on.leave()
 		err := a.Err
 		if err == nil && a.Status != "200" {
 			err = refusal(a.Status, bytes.NewReader(a.Body))
@@ -139,6 +142,10 @@ func (l *link) Record(records [][]byte, tell func(map[int]flow.Reason, error)) e
 			tell(refused(a.Body, len(records)))
 		}
 	})
+	if err != nil {
+		on.leave()
+	}
+	return err
 }
 
 // refused reads a RecordResponse for n records.
@@ -205,7 +212,9 @@ func (l *link) call(ctx context.Context, method string, m writer) ([]byte, error
 	if end, ok := ctx.Deadline(); ok {
 		left = max(time.Until(end), time.Millisecond)
 	}
-	s, err := l.daemon.Post(ctx, "skepd", service+method, fields("application/proto", left), m)
+	on := l.enter()
+	defer on.leave()
+	s, err := on.daemon.Post(ctx, "skepd", service+method, fields("application/proto", left), m)
 	if err != nil {
 		return nil, err
 	}

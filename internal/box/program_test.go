@@ -32,7 +32,7 @@ func TestProgramWorksConfined(t *testing.T) {
 		fmt.Fprint(w, "hello from the gateway")
 	}), func(ctx context.Context, c Config) error {
 		p := exec.CommandContext(ctx, program)
-		p.ExtraFiles = []*os.File{c.Daemon, c.Warden, c.Model}
+		p.ExtraFiles = []*os.File{c.Daemon, c.Warden, c.Lifeline, c.Model}
 		p.Stderr = &said
 		p.Env = []string{}
 		err := p.Start()

@@ -32,6 +32,8 @@ type Config struct {
 	Daemon *os.File // stream socket: HTTP/2 to skepd
 	Warden *os.File // seqpacket socket: the cell's sockets, then the early gate
 	Model  *os.File // stream socket: HTTP/2 to skep-model; nil without one
+	// Lifeline is a seqpacket socket: skepd's orders when a program is replaced (L20a).
+	Lifeline *os.File
 
 	Internet Internet
 	Gateway  func(*h2.Conn) boundary.Dest // makes the destination behind Model
@@ -65,8 +67,8 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = daemon.Close() }()
 	link := newLink(daemon)
+	defer func() { link.close(); _ = c.Lifeline.Close() }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	assignment, err := link.watch(ctx)
@@ -99,6 +101,7 @@ func limitMemory() error {
 // box is the boundary of one cell.
 type box struct {
 	link     *link
+	lifeline *os.File
 	recorder *recorder
 	kernel   *kernel
 	early    *early
@@ -121,7 +124,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &box{link: l, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy, failed: make(chan error, 4)}
+	b := &box{link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy, failed: make(chan error, 5)}
 	b.gate = &boundary.Gate{
 		Identity: boundary.Identity{Cell: a.cell, Agent: a.agent, Generation: a.generation},
 		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
@@ -240,6 +243,7 @@ func (b *box) serve(ctx context.Context) error {
 	go b.early.watch(flows)
 	followed := make(chan error, 1)
 	go func() { followed <- b.link.follow(b.update) }()
+	go func() { b.failed <- b.obey(ctx) }()
 
 	var err error
 	select {

@@ -159,15 +159,22 @@ type Running interface {
 type Driver interface {
 	// Start returns after the agent's exec, or with an error that names the step.
 	Start(ctx context.Context, spec *Spec) (Running, error)
-	// Box starts a boundary process; daemon and warden are its descriptors, model may be nil.
-	// The returned channel is closed when the process has gone.
-	Box(ctx context.Context, daemon, warden, model *os.File) (Process, error)
+	// Box starts a boundary process with its ends of what it works with. They stay the caller's.
+	Box(ctx context.Context, ends BoxEnds) (Process, error)
 	// Layer starts a process that serves layers on conn (S12a).
 	Layer(ctx context.Context, conn *os.File, powers LayerPowers, grants []LayerGrant) (Process, error)
 	// Features says what this host offers.
 	Features(ctx context.Context) (Features, error)
 	// Close ends the driver, never a cell.
 	Close() error
+}
+
+// BoxEnds are what a boundary process is started with.
+type BoxEnds struct {
+	Daemon   *os.File // stream socket to skepd
+	Warden   *os.File // seqpacket socket to the warden
+	Lifeline *os.File // seqpacket socket to skepd
+	Model    *os.File // stream socket to the model gateway; may be nil
 }
 
 // Mortal is a driver that can lose what it works with. It then starts nothing any

@@ -43,16 +43,17 @@ func (s *Pool) start(ctx context.Context) (_ *Box, err error) {
 	}
 	daemon, daemonEnd := pair(sys.StreamPair)
 	warden, wardenEnd := pair(sys.SeqpacketPair)
+	line, lineEnd := pair(sys.SeqpacketPair)
 	model, modelEnd := pair(sys.StreamPair)
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.Driver.Box(ctx, daemonEnd, wardenEnd, modelEnd)
+	p, err := s.Driver.Box(ctx, cell.BoxEnds{Daemon: daemonEnd, Warden: wardenEnd, Lifeline: lineEnd, Model: modelEnd})
 	if err != nil {
 		return nil, fmt.Errorf("start a box: %w", err)
 	}
-	sys.CloseAll([]*os.File{daemonEnd, wardenEnd, modelEnd})
-	link, err := boxlink.Serve(daemon)
+	sys.CloseAll([]*os.File{daemonEnd, wardenEnd, lineEnd, modelEnd})
+	link, err := boxlink.Serve(daemon, line)
 	if err != nil {
 		_ = p.Kill()
 		return nil, err
@@ -78,7 +79,7 @@ func (b *Box) Gone() <-chan struct{} { return b.Link.Done() }
 
 // Driver starts the processes.
 type Driver interface {
-	Box(ctx context.Context, daemon, warden, model *os.File) (cell.Process, error)
+	Box(ctx context.Context, ends cell.BoxEnds) (cell.Process, error)
 }
 
 // Pool makes boxes and keeps a spare one.

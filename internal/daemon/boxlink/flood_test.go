@@ -48,7 +48,12 @@ func TestBoxThatTakesBackItsCallsIsCutOff(t *testing.T) {
 			}
 			defer box.Close()
 			goroutines, before := runtime.NumGoroutine(), held()
-			l, err := Serve(ours)
+			line, lineEnd, err := sys.SeqpacketPair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lineEnd.Close()
+			l, err := Serve(ours, line)
 			if err != nil {
 				t.Fatal(err)
 			}

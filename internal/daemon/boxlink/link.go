@@ -8,7 +8,8 @@
 //   - A record is answered when it is durable, not before (B192). What a box
 //     sends becomes values of an entry, never its form.
 //   - When the connection ends, the box is gone: its cell cannot reach anything
-//     any more, and has to end.
+//     any more, and has to end. A box that was told to move has left it, and is
+//     heard on the new one: nothing that it sent is heard twice.
 package boxlink
 
 import (
@@ -22,6 +23,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/h2"
+	"skep.dev/skep/internal/lifeline"
 )
 
 // Protocol is the version of the box service.
@@ -38,10 +40,11 @@ type Recorder interface {
 	Lease(cell string, spent int64) (int64, error)
 }
 
-// Link is one box's connection.
+// Link is one box's connection. It lives on while the connection is exchanged for
+// another (Move), and of a box it is the one thing that says that it is gone (Done).
 type Link struct {
-	server *h2.Server
-	done   chan struct{}
+	lifeline *lifeline.Asker
+	done     chan struct{}
 
 	watching chan struct{} // closed once the box waits for its cell
 	assigned chan struct{} // closed by Assign
@@ -51,36 +54,85 @@ type Link struct {
 	close    sync.Once
 
 	mu         sync.Mutex
+	now        *service // of the connection that is served, or was last
+	moving     bool     // the box is about to leave that connection, or has left it
+	lost       bool     // meanwhile it ended
 	assignment *skepv1.Assignment
+	names      *skepv1.ResolverUpdate // as the box should have them
+	ending     bool                   // the box is asked to end
 	recorder   Recorder
-	updates    chan *skepv1.WatchResponse
 	spent      int64 // as the box told it at its end
 	told       bool
 }
 
-// Serve begins to serve a box on conn, which it owns from now on.
-func Serve(conn *os.File) (*Link, error) {
+// Serve begins to serve a box on conn, and to give it orders over line. It owns both.
+func Serve(conn, line *os.File) (*Link, error) {
+	l := newLink(line)
+	return l, l.serve(conn, false)
+}
+
+func newLink(line *os.File) *Link {
+	l := &Link{
+		lifeline: lifeline.NewAsker(line),
+		done:     make(chan struct{}), watching: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1), finished: make(chan struct{}),
+	}
+	go func() {
+		l.lifeline.Run()
+		l.Close()
+	}()
+	return l
+}
+
+// serve reads conn until it ends. A box that moved to it knows its cell, and is told
+// what it may have missed.
+func (l *Link) serve(conn *os.File, moved bool) error {
 	c, err := net.FileConn(conn)
 	_ = conn.Close()
 	if err != nil {
-		return nil, fmt.Errorf("serve box: %w", err)
+		l.Close()
+		return fmt.Errorf("serve box: %w", err)
 	}
-	l := &Link{
-		server: h2.NewServer(c), done: make(chan struct{}), watching: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1),
-		finished: make(chan struct{}), updates: make(chan *skepv1.WatchResponse, 8),
+	s := &service{Link: l, server: h2.NewServer(c), moved: moved, updates: make(chan *skepv1.WatchResponse, 8)}
+	l.mu.Lock()
+	l.now, l.moving, l.lost = s, false, false
+	if moved && l.names != nil {
+		l.push(resolvers(l.names))
+	}
+	if moved && l.ending {
+		l.push(end())
+	}
+	l.mu.Unlock()
+	select {
+	case <-l.done: // closed meanwhile, with the connection before this one
+		_ = s.server.Close()
+	default:
 	}
 	go func() {
-		s := &service{Link: l}
-		_ = l.server.Run(s.handle, s.recordAll) // how it ended is of no interest: the box is gone
-		l.Close()
+		_ = s.server.Run(s.handle, s.recordAll) // how it ended is of no interest: the box is gone, or has moved
+		l.ended(s)
 	}()
-	return l, nil
+	return nil
+}
+
+// ended takes the end of a connection, which is that of the box unless it moves.
+func (l *Link) ended(s *service) {
+	l.mu.Lock()
+	gone := s == l.now && !l.moving
+	l.lost = l.lost || s == l.now
+	l.mu.Unlock()
+	_ = s.server.Close()
+	if gone {
+		l.Close()
+	}
 }
 
 // Assign gives the box its cell. It may be called once.
 func (l *Link) Assign(a *skepv1.Assignment, r Recorder) {
 	l.mu.Lock()
 	l.assignment, l.recorder = a, r
+	if l.names == nil {
+		l.names = a.GetResolver()
+	}
 	l.mu.Unlock()
 	close(l.assigned)
 }
@@ -103,13 +155,25 @@ func (l *Link) Ready(ctx context.Context) error {
 // Push tells the box of changed resolvers. A box that does not take them in is
 // closed: it would decide by old ones.
 func (l *Link) Push(u *skepv1.ResolverUpdate) {
-	l.push(&skepv1.WatchResponse{Event: &skepv1.WatchResponse_Resolver{Resolver: u}})
+	l.mu.Lock()
+	l.names = u
+	taken := l.push(resolvers(u))
+	l.mu.Unlock()
+	if !taken {
+		l.Close()
+	}
 }
 
 // End asks the box to end its flows and to write what is left, and waits for it
 // until ctx ends.
 func (l *Link) End(ctx context.Context) error {
-	l.push(&skepv1.WatchResponse{Event: &skepv1.WatchResponse_End{End: &skepv1.EndOfCell{}}})
+	l.mu.Lock()
+	l.ending = true
+	taken := l.push(end())
+	l.mu.Unlock()
+	if !taken {
+		l.Close()
+	}
 	select {
 	case <-l.finished:
 		return nil
@@ -120,12 +184,26 @@ func (l *Link) End(ctx context.Context) error {
 	}
 }
 
-func (l *Link) push(r *skepv1.WatchResponse) {
-	select {
-	case l.updates <- r:
-	default:
-		l.Close()
+// push says whether the box takes the message, or will be told when it is served
+// again. It is for mu held.
+func (l *Link) push(r *skepv1.WatchResponse) bool {
+	if l.moving && l.lost {
+		return true
 	}
+	select {
+	case l.now.updates <- r:
+		return true
+	default:
+		return false
+	}
+}
+
+func resolvers(u *skepv1.ResolverUpdate) *skepv1.WatchResponse {
+	return &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Resolver{Resolver: u}}
+}
+
+func end() *skepv1.WatchResponse {
+	return &skepv1.WatchResponse{Event: &skepv1.WatchResponse_End{End: &skepv1.EndOfCell{}}}
 }
 
 // Finished tells whether the box has written all that was left.
@@ -152,6 +230,12 @@ func (l *Link) Done() <-chan struct{} { return l.done }
 func (l *Link) Close() {
 	l.close.Do(func() {
 		close(l.done)
-		_ = l.server.Close()
+		l.lifeline.Close()
+		l.mu.Lock()
+		s := l.now
+		l.mu.Unlock()
+		if s != nil {
+			_ = s.server.Close()
+		}
 	})
 }

@@ -56,7 +56,12 @@ func pair(t *testing.T) (*Link, skepv1connect.BoxServiceClient, *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Serve(ours)
+	line, lineEnd, err := sys.SeqpacketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lineEnd.Close() })
+	l, err := Serve(ours, line)
 	if err != nil {
 		t.Fatal(err)
 	}

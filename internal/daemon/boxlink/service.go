@@ -31,6 +31,9 @@ const (
 // Watch, which lasts, has one of its own.
 type service struct {
 	*Link
+	server  *h2.Server
+	moved   bool // the box knows its cell already
+	updates chan *skepv1.WatchResponse
 	waiting []*h2.Call // of Record: what came together becomes durable together
 	watched bool
 }
@@ -212,9 +215,11 @@ func (s *service) watch(c *h2.Call) {
 		return
 	}
 	s.watched = true
-	close(s.watching)
+	if !s.moved {
+		close(s.watching)
+	}
 	c.Go(func() {
-		defer s.Close()
+		defer s.ended(s)
 		_ = s.follow(c) // the box is gone, or has been told to go
 	})
 }
@@ -230,25 +235,33 @@ func (s *service) follow(c *h2.Call) error {
 	case <-c.Gone():
 		return io.ErrUnexpectedEOF
 	case <-s.done:
-		return io.ErrUnexpectedEOF
+		return nil
 	}
-	m := &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Assignment{Assignment: s.assignment}}
-	for {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			return fmt.Errorf("write a message for the box: %w", err)
-		}
-		if err := c.Part(part(0, b), false); err != nil {
+	if !s.moved {
+		if err := send(c, &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Assignment{Assignment: s.assignment}}); err != nil {
 			return err
 		}
+	}
+	for {
 		select {
-		case m = <-s.updates:
+		case m := <-s.updates:
+			if err := send(c, m); err != nil {
+				return err
+			}
 		case <-c.Gone():
 			return io.ErrUnexpectedEOF
 		case <-s.done:
 			return nil
 		}
 	}
+}
+
+func send(c *h2.Call, m *skepv1.WatchResponse) error {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("write a message for the box: %w", err)
+	}
+	return c.Part(part(0, b), false)
 }
 
 // part is one message of a stream.

@@ -36,12 +36,16 @@ func (r *Rig) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer sys.CloseAll([]*os.File{daemonEnd, wardenEnd})
-	p, err := r.Driver.Box(ctx, daemonEnd, wardenEnd, nil)
+	line, lineEnd, err := sys.SeqpacketPair()
+	if err != nil {
+		return err
+	}
+	defer sys.CloseAll([]*os.File{daemonEnd, wardenEnd, lineEnd})
+	p, err := r.Driver.Box(ctx, cell.BoxEnds{Daemon: daemonEnd, Warden: wardenEnd, Lifeline: lineEnd})
 	if err != nil {
 		return fmt.Errorf("start a box: %w", err)
 	}
-	link, err := boxlink.Serve(daemon)
+	link, err := boxlink.Serve(daemon, line)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/lifeline"
 	"skep.dev/skep/internal/snapshot/layer"
 	"skep.dev/skep/internal/sys"
 )
@@ -239,28 +240,65 @@ func (p *plainProcess) Kill() error {
 func (p *plainProcess) Done() <-chan struct{} { return p.done }
 
 // Box implements cell.Driver: a box that follows the daemon and serves nobody.
-func (p *Driver) Box(_ context.Context, daemon, _, _ *os.File) (cell.Process, error) {
+func (p *Driver) Box(_ context.Context, ends cell.BoxEnds) (cell.Process, error) {
 	if err := p.alive(); err != nil {
 		return nil, err
 	}
-	conn, err := net.FileConn(daemon)
+	conn, err := net.FileConn(ends.Daemon)
+	if err != nil {
+		return nil, err
+	}
+	line, err := sys.Duplicate(ends.Lifeline)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &plainProcess{end: func() { cancel(); _ = conn.Close() }, done: make(chan struct{})}
+	b := &plainProcess{end: func() { cancel(); _ = line.Close() }, done: make(chan struct{})}
 	p.mu.Lock()
 	p.boxes = append(p.boxes, b)
 	p.mu.Unlock()
 	go func() {
 		defer close(b.done)
-		defer func() { _ = conn.Close() }()
-		p.follow(ctx, conn)
+		defer func() { _ = line.Close() }()
+		p.follow(ctx, conn, line)
 	}()
 	return b, nil
 }
 
-func (p *Driver) follow(ctx context.Context, conn net.Conn) {
+// follow is the life of a box: it listens on conn until that ends, or it is told to move.
+func (p *Driver) follow(ctx context.Context, conn net.Conn, line *os.File) {
+	moves := make(chan net.Conn, 1)
+	on := conn
+	go func() {
+		defer func() { _ = conn.Close() }()
+		for {
+			o, f, err := lifeline.Next(line)
+			if err != nil || o != lifeline.Move {
+				return
+			}
+			next, err := net.FileConn(f)
+			_ = f.Close()
+			if err != nil {
+				return
+			}
+			moves <- next
+			_ = conn.Close()
+			conn = next
+		}
+	}()
+	for {
+		p.listen(ctx, on)
+		_ = on.Close()
+		select {
+		case on = <-moves:
+			_ = lifeline.Answer(line, nil)
+		default:
+			return
+		}
+	}
+}
+
+func (p *Driver) listen(ctx context.Context, conn net.Conn) {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
