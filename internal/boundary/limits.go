@@ -9,6 +9,7 @@ import (
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/route"
+	"skep.dev/skep/internal/tunnel"
 )
 
 // The limits of the boundary that exist now (B150). A profile only lowers them.
@@ -55,7 +56,20 @@ func Limits() []Limit {
 		{"an answer of ours: time, what is read beside it; the server's earlier answers", "1s; 64 KiB; 2s", "flow", "closed", "internet.lingerTime; internet.lingerBytes; internet.finishTime; model.lingerTime; model.lingerBytes"},
 		{"relay: a piece that is copied; a pipe; a turn; spare pipes", "16 KiB; 1 MiB; 4 MiB; 4", "flow; flow; flow; cell", "spliced; back-pressure; other flows first; made anew", "splicer.smallSize; splicer.pipeSize; splicer.share; splicer.sparePipe"},
 		{"rules", n("%d", policy.MaxRules), "cell", "load error", "policy.MaxRules"},
-	}, ofTheCell(n), ofTheBox(n))
+	}, ofTheCell(n), ofTheBox(n), ofTheTunnel(n))
+}
+
+// ofTheTunnel is what requests over a socket may take (section 3).
+func ofTheTunnel(n func(string, ...any) string) []Limit {
+	return []Limit{
+		{"tunnel head; fields; time", n("%d KiB; %d; %s", tunnel.MaxHead>>10, tunnel.MaxFields, "15s"), "listener", "431; 431; 408 and close", "tunnel.MaxHead; tunnel.MaxFields; listener.HeadTime"},
+		{"interim answers that our own client skips", "8", "flow", "the attempt fails", "tunnel.maxInterim"},
+		{"an answer of ours to a tunnel: time, what is read beside it", "1s; 64 KiB", "flow", "closed", "listener.answerTime; listener.lingerBytes"},
+		{"ingress: handshake line; reply", "64 B; 128 B", "flow", "closed; closed", "tunnel.maxHandshake; tunnel.maxReply"},
+		{"tunnels without descriptors", "10ms", "listener", "tried again", "listener.acceptAgain"},
+		{"open flows of UDP; idle UDP", n("%d; %s", OpenUDP, IdleUDP), "cell; flow", "`busy`; closed, `idle-timeout`", "boundary.OpenUDP; boundary.IdleUDP"},
+		{"UDP payload; capsule; what waits for an agent that does not read, with its overhead for each", n("%d B; %d B; %s; %s", tunnel.MaxPayload, tunnel.MaxCapsule, "1 MiB", "64 B"), "flow", "dropped; stream closed; oldest dropped; counted in it", "tunnel.MaxPayload; datagram.MaxPayload; tunnel.MaxCapsule; datagram.MaxQueue; datagram.perPayload"},
+	}
 }
 
 // ofTheCell is what names and refused connects of a cell may take.

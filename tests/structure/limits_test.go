@@ -18,7 +18,8 @@ import (
 // ofBoundary is where the limits of the way out of a cell stand.
 var ofBoundary = []string{
 	"internal/boundary", "internal/route", "internal/box", "internal/h2", "internal/policy", "internal/flow/limit", "warden/gen",
-	"internal/dest/internet", "internal/dest/internet/splicer", "internal/dest/model", "internal/daemon/boxlink", "internal/daemon/traffic", "internal/daemon/allowance",
+	"internal/tunnel", "internal/box/listener",
+	"internal/dest/internet", "internal/dest/internet/splicer", "internal/dest/internet/datagram", "internal/dest/model", "internal/daemon/boxlink", "internal/daemon/traffic", "internal/daemon/allowance",
 }
 
 // limitName is what constants are called that bound a queue, a buffer or a table; each
