@@ -52,28 +52,39 @@ func (r *records) Lease(cell string, spent int64) (int64, error) {
 // pair is a link and a client that stands for the box.
 func pair(t *testing.T) (*Link, skepv1connect.BoxServiceClient, *os.File) {
 	t.Helper()
+	l, theirs, _ := ends(t)
+	return l, client(t, theirs), theirs
+}
+
+// ends is a link with the box's ends of its connection and its lifeline.
+func ends(t *testing.T) (l *Link, theirs, line *os.File) {
+	t.Helper()
 	ours, theirs, err := sys.StreamPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, lineEnd, err := sys.SeqpacketPair()
+	lineOurs, line, err := sys.SeqpacketPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = lineEnd.Close() })
-	l, err := Serve(ours, line)
-	if err != nil {
+	if l, err = Serve(ours, lineOurs); err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.FileConn(theirs)
+	t.Cleanup(func() { l.Close(); _, _ = theirs.Close(), line.Close() })
+	return l, theirs, line
+}
+
+func client(t *testing.T, conn *os.File) skepv1connect.BoxServiceClient {
+	t.Helper()
+	c, err := net.FileConn(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}
-	t.Cleanup(func() { h.CloseIdleConnections(); _ = c.Close(); l.Close(); _ = theirs.Close() })
-	return l, skepv1connect.NewBoxServiceClient(&http.Client{Transport: h}, "http://skepd"), theirs
+	t.Cleanup(func() { h.CloseIdleConnections(); _ = c.Close() })
+	return skepv1connect.NewBoxServiceClient(&http.Client{Transport: h}, "http://skepd")
 }
 
 func soon(t *testing.T) context.Context {
