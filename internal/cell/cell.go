@@ -10,8 +10,11 @@ package cell
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"time"
+
+	"skep.dev/skep/internal/handover/bequest"
 )
 
 // Spec is everything that a cell is made of. The files in it stay the caller's;
@@ -134,6 +137,7 @@ type Usage struct {
 	Cache      int64 // bytes of Memory that hold files and can be had back
 	MemoryPeak int64 // bytes
 	OOMKills   int64
+	Unforked   int64 // processes and threads that the limit refused
 	CPU        time.Duration
 }
 
@@ -192,6 +196,28 @@ type Sweeper interface {
 type Preparer interface {
 	// Prepare does not wait.
 	Prepare()
+}
+
+// Pauser is a driver, or a running cell, that can be left to a program which takes this
+// one's place (L20a): while it is paused, nothing is half said or half heard.
+type Pauser interface {
+	// Pause returns when what was begun has ended; more waits for Resume. After an error
+	// nothing is paused: of a cell, that it ends.
+	Pause(ctx context.Context) error
+	// Resume goes on where Pause stopped.
+	Resume()
+}
+
+// Leaver is a driver, a running cell or a process that describes itself, with its files,
+// to the program that takes the place.
+type Leaver interface {
+	Leave(e *bequest.Estate) (json.RawMessage, error)
+}
+
+// Inheritor is a driver that goes on with what another program left.
+type Inheritor interface {
+	InheritCell(id string, left json.RawMessage, h *bequest.Heir) (Running, error)
+	InheritProcess(left json.RawMessage, h *bequest.Heir) (Process, error)
 }
 
 // Meter is a driver that can say what a running cell has used so far.

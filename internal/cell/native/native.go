@@ -35,6 +35,7 @@ type Driver struct {
 	begun   bool // the worker was asked for a half-built cell, which no Start has had
 	failed  error
 	gone    chan struct{} // closed when the worker is
+	pause   *pause        // nil unless calls wait
 	mounts  sys.MountTable
 	views   views
 }
@@ -52,6 +53,9 @@ var (
 	_ cell.Meter   = (*Driver)(nil)
 
 	_ cell.Preparer = (*Driver)(nil)
+
+	_ cell.Pauser    = (*Driver)(nil)
+	_ cell.Inheritor = (*Driver)(nil)
 )
 
 // New returns a driver on a seqpacket socket to a worker, which it owns.
@@ -69,6 +73,10 @@ func (d *Driver) receive() {
 		var a answer
 		id, files, err := proto.Receive(d.conn, &a.reply)
 		var body *proto.BodyError
+		if sys.IsTimeout(err) {
+			d.fallSilent()
+			return
+		}
 		if err != nil && !errors.As(err, &body) {
 			d.fail(fmt.Errorf("the worker is gone: %w", err))
 			return
@@ -77,6 +85,7 @@ func (d *Driver) receive() {
 		d.mu.Lock()
 		ch := d.waiting[id]
 		delete(d.waiting, id)
+		d.settle()
 		d.mu.Unlock()
 		if ch == nil {
 			sys.CloseAll(files)
@@ -95,6 +104,7 @@ func (d *Driver) fail(err error) {
 		delete(d.waiting, id)
 		ch <- answer{err: err}
 	}
+	d.settle()
 }
 
 // Gone is closed when no worker answers any more.
@@ -119,14 +129,16 @@ func (d *Driver) Usage(ctx context.Context, id string) (cell.Usage, error) {
 }
 
 func usage(u *proto.Usage) cell.Usage {
-	return cell.Usage{Memory: u.Memory, Cache: u.Cache, MemoryPeak: u.MemoryPeak, OOMKills: u.OOMKills, CPU: time.Duration(u.CPUNanos)}
+	return cell.Usage{Memory: u.Memory, Cache: u.Cache, MemoryPeak: u.MemoryPeak, OOMKills: u.OOMKills, Unforked: u.PidsMax, CPU: time.Duration(u.CPUNanos)}
 }
 
 // call sends one request and waits for its reply. The descriptors of a reply
 // that comes too late are closed.
 func (d *Driver) call(ctx context.Context, r proto.Request, files ...*os.File) (proto.Reply, []*os.File, error) {
 	ch := make(chan answer, 1)
-	d.mu.Lock()
+	if err := d.unpaused(ctx); err != nil {
+		return proto.Reply{}, nil, err
+	}
 	if d.failed != nil {
 		d.mu.Unlock()
 		return proto.Reply{}, nil, d.failed
@@ -139,6 +151,7 @@ func (d *Driver) call(ctx context.Context, r proto.Request, files ...*os.File) (
 	err := proto.Send(d.conn, id, r, files...)
 	if err != nil {
 		delete(d.waiting, id)
+		d.settle()
 	}
 	d.mu.Unlock()
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
@@ -195,7 +208,7 @@ func (d *Driver) Replace(ctx context.Context) (build string, err error) {
 func (d *Driver) Prepare() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.failed == nil && !d.begun {
+	if d.failed == nil && d.pause == nil && !d.begun {
 		d.begun = true
 		d.next++
 		_ = proto.Send(d.conn, d.next, proto.Request{Prepare: &proto.Prepare{}})

@@ -52,6 +52,14 @@ type running struct {
 	mu     sync.Mutex
 	result cell.Result
 	exited bool
+	silent chan struct{} // not nil from Pause on; closed when nobody reads any more
+}
+
+func newRunning(id string, d *Driver, warden *process, control *os.File, enforced cell.Enforced) *running {
+	return &running{
+		id: id, driver: d, control: control, enforced: enforced, warden: warden,
+		events: make(chan cell.Event, 16), started: make(chan error, 1), done: make(chan struct{}),
+	}
 }
 
 // Start builds a cell and returns once its agent was executed. A program that
@@ -92,11 +100,7 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 		_ = ours.Close()
 		return nil, errors.New("build the cell: the worker answered without a pidfd")
 	}
-	r := &running{
-		id: spec.ID, driver: d, control: ours, enforced: cell.Enforced(*reply.Limits),
-		warden: newProcess(reply.Pid, got[0]),
-		events: make(chan cell.Event, 16), started: make(chan error, 1), done: make(chan struct{}),
-	}
+	r := newRunning(spec.ID, d, newProcess(reply.Pid, got[0]), ours, cell.Enforced(*reply.Limits))
 	v.counted = r.enforced.Memory || r.enforced.Time
 	d.views.add(spec.ID, v, d.Usage)
 	go r.follow()
@@ -114,16 +118,20 @@ func (d *Driver) Start(ctx context.Context, spec *cell.Spec) (cell.Running, erro
 	}
 }
 
-// follow reads the warden's events until it has gone, then takes the cell down.
+// follow reads the warden's events until it has gone, then takes the cell down; or
+// until it is paused.
 func (r *running) follow() {
-	defer close(r.done)
-	defer close(r.events)
-	defer r.driver.views.remove(r.id)
 	buf := make([]byte, 256)
 	gone := false
 	for !gone {
 		n, files, err := sys.RecvFDs(r.control, buf, 0)
 		sys.CloseAll(files)
+		if sys.IsTimeout(err) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			close(r.silent)
+			return
+		}
 		if err != nil || n == 0 {
 			break
 		}
@@ -133,6 +141,9 @@ func (r *running) follow() {
 			gone = e.Kind == evExited
 		}
 	}
+	defer close(r.done)
+	defer close(r.events)
+	defer r.driver.views.remove(r.id)
 	// With PID 1 its whole namespace has gone. The warden needs some milliseconds
 	// more, to take down mounts and network: that is not the cell's time.
 	if !gone {
