@@ -3,6 +3,8 @@ package budget
 import (
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 )
 
 // Op is what an Entry records.
@@ -40,6 +42,48 @@ func Replay(entries iter.Seq[Entry], journal Journal) (*Machine, error) {
 		n++
 	}
 	return m, nil
+}
+
+// Entries are a short journal that Replay makes this machine of, to be left to a program
+// that takes this one's place. Nothing may be under way.
+func (m *Machine) Entries() []Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Entry
+	below := map[*account]Amount{} // what accounts directly below one have settled
+	var open func(a *account)
+	opened := map[*account]bool{}
+	open = func(a *account) {
+		if opened[a] {
+			return
+		}
+		opened[a] = true
+		parent := ""
+		if a.parent != nil {
+			open(a.parent)
+			parent = a.parent.id
+			below[a.parent], _ = below[a.parent].plus(a.settled)
+		}
+		out = append(out, Entry{Op: Opened, Account: a.id, Parent: parent, Amount: a.limit})
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.accounts)) {
+		open(m.accounts[id])
+	}
+	// A hold of its own settles what was settled, and the last one is not forgotten.
+	last := m.last
+	for _, id := range slices.Sorted(maps.Keys(m.accounts)) {
+		a := m.accounts[id]
+		if own := a.settled.minus(below[a]); !own.IsZero() || last > 0 {
+			hold := max(last, 1)
+			out = append(out, Entry{Op: Reserved, Account: id, Hold: hold, Amount: own}, Entry{Op: Settled, Account: id, Hold: hold, Amount: own})
+			last = 0
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.holds)) {
+		h := m.holds[id]
+		out = append(out, Entry{Op: Reserved, Account: h.account.id, Hold: id, Amount: h.amount})
+	}
+	return out
 }
 
 // apply repeats one entry without writing it again.

@@ -12,6 +12,8 @@
 package traffic
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +73,23 @@ func (o *Owners) Cell(uid uint32) *Cell {
 		o.all[uid] = &owner{turns: turns{limit.OwnerBurst, time.Now()}}
 	}
 	return &Cell{owner: o.all[uid], open: map[string]struct{}{}, turns: turns{limit.OwnerKept / 2, time.Now()}}
+}
+
+// Leave is what the cell has open, for another skepd (L20a).
+func (c *Cell) Leave() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.open))
+}
+
+// Inherit is Cell for one that has flows open already.
+func (o *Owners) Inherit(uid uint32, open []string) *Cell {
+	c := o.Cell(uid)
+	for _, id := range open {
+		c.open[id] = struct{}{}
+	}
+	c.owner.leave(-len(c.open))
+	return c
 }
 
 // Taken is what became of some records, until they are durable or not.

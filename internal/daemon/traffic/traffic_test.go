@@ -136,3 +136,21 @@ func TestOneOutcome(t *testing.T) {
 		t.Errorf("%d, %d open", n, c.owner.open)
 	}
 }
+
+// What was open before skepd was replaced counts, and ends once.
+func TestOpenFlowsAreLeft(t *testing.T) {
+	var before, owners Owners
+	a := before.Cell(1)
+	take(a, true, records(intent, 0, 10))
+	take(a, true, records(outcome, 0, 3))
+	c := owners.Inherit(1, a.Leave())
+	if n := c.owner.open; n != 7 {
+		t.Errorf("%d flows are open", n)
+	}
+	if n, _ := take(c, true, records(outcome, 0, 10)); n != 7 {
+		t.Errorf("%d outcomes were taken", n)
+	}
+	if n := c.owner.open; n != 0 {
+		t.Errorf("%d flows are open at the end", n)
+	}
+}
