@@ -25,6 +25,7 @@ type NetRule struct {
 type Defaults struct {
 	Ports      right.Ports
 	Transports right.Transports
+	UDP        bool // the form may name it: its box carries UDP
 	// Deny: the rules take away. Their port ranges include the mail ports,
 	// which in a rule that grants must each be named (B82).
 	Deny bool
@@ -95,7 +96,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 		rule.Ports = Ports(r, v, d.Deny)
 	}
 	if v, ok := f["transports"]; ok {
-		rule.Transports = transports(r, v)
+		rule.Transports = transports(r, v, d.UDP)
 	}
 	if v, ok := f["id"]; ok {
 		rule.ID = id(r, v)
@@ -238,12 +239,12 @@ func noUDP(r *strict.Report, n *strict.Node, what string) {
 		"remove it; names resolve without a rule, and what speaks QUIC falls back to TCP (transports: [tcp], the default)")
 }
 
-// transports takes tcp; udp comes with the boundary issue.
-func transports(r *strict.Report, n *strict.Node) right.Transports {
+// transports takes tcp, and udp where the box carries it.
+func transports(r *strict.Report, n *strict.Node, udp bool) right.Transports {
 	var words []string
 	for _, item := range r.Strs(n, "transports", "[tcp]") {
 		if word, ok := r.OneOf(item, "a transport", "tcp", "udp"); ok {
-			if word == "udp" {
+			if word == "udp" && !udp {
 				noUDP(r, item, "transport udp")
 			}
 			words = append(words, word)
