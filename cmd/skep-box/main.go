@@ -29,7 +29,7 @@ func run() error {
 		return err
 	}
 	config.Internet = &internet.Dest{}
-	config.Gateway = func(h *h2.Conn) boundary.Dest { return model.Dest{Gateway: h} }
+	config.Gateway = func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} }
 	config.Confine = box.Confine
 	return box.Run(context.Background(), config)
 }

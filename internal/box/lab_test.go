@@ -205,7 +205,7 @@ func start(t *testing.T, a *skepv1.Assignment, gateway http.Handler) *lab {
 	t.Helper()
 	return startAs(t, a, gateway, func(ctx context.Context, c Config) error {
 		c.Internet = &internet.Dest{}
-		c.Gateway = func(h *h2.Conn) boundary.Dest { return model.Dest{Gateway: h} }
+		c.Gateway = func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} }
 		return Run(ctx, c)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/way"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/h2"
@@ -39,26 +40,33 @@ func over(f *os.File) (*h2.Conn, error) {
 }
 
 // link is the daemon's end as the box sees it: the box service, by the Connect
-// protocol, over the line of the moment.
+// protocol.
 type link struct {
+	daemon     *way.Way
 	recordHead h2.Head
 
-	mu  sync.Mutex
-	now *line
+	mu     sync.Mutex
+	events *h2.Stream // of the connection of the moment
 }
 
 func newLink(daemon *h2.Conn) *link {
 	r := h2.Request{Method: "POST", Authority: "skepd", Path: service + "Record", Fields: fields("application/proto", 0)}
-	return &link{now: newLine(daemon), recordHead: h2.NewHead(r)}
+	return &link{daemon: way.New(daemon), recordHead: h2.NewHead(r)}
 }
 
 // watch opens the stream whose first message is the assignment. It blocks until
 // the daemon has a cell for this box.
 func (l *link) watch(ctx context.Context) (assignment, error) {
-	if err := l.now.watch(ctx); err != nil {
+	daemon, done := l.daemon.Use()
+	defer done()
+	events, err := events(ctx, daemon)
+	if err != nil {
 		return assignment{}, err
 	}
-	e, err := l.now.next()
+	l.mu.Lock()
+	l.events = events
+	l.mu.Unlock()
+	e, err := next(events)
 	switch {
 	case err != nil:
 		return assignment{}, fmt.Errorf("wait for a cell: %w", err)
@@ -69,12 +77,12 @@ func (l *link) watch(ctx context.Context) (assignment, error) {
 }
 
 // next takes one message of the stream: a flag, a length, and the message.
-func (l *line) next() (event, error) {
-	if status, err := l.events.Status(); err != nil || status != "200" {
-		return event{}, fmt.Errorf("watch the daemon: %w", errors.Join(err, refusal(status, l.events)))
+func next(events *h2.Stream) (event, error) {
+	if status, err := events.Status(); err != nil || status != "200" {
+		return event{}, fmt.Errorf("watch the daemon: %w", errors.Join(err, refusal(status, events)))
 	}
 	var head [5]byte
-	if _, err := io.ReadFull(l.events, head[:]); err != nil {
+	if _, err := io.ReadFull(events, head[:]); err != nil {
 		return event{}, fmt.Errorf("the daemon ended the stream: %w", err)
 	}
 	n := binary.BigEndian.Uint32(head[1:])
@@ -82,7 +90,7 @@ func (l *line) next() (event, error) {
 		return event{}, fmt.Errorf("the daemon sent a message of %d bytes", n)
 	}
 	m := make([]byte, n)
-	if _, err := io.ReadFull(l.events, m); err != nil {
+	if _, err := io.ReadFull(events, m); err != nil {
 		return event{}, fmt.Errorf("the daemon ended the stream: %w", err)
 	}
 	switch head[0] {
@@ -99,10 +107,10 @@ func (l *line) next() (event, error) {
 func (l *link) follow(update func(names)) error {
 	now := l.current()
 	for {
-		e, err := now.next()
-		switch next := l.current(); {
-		case err != nil && next != now: // we have moved
-			now = next
+		e, err := next(now)
+		switch after := l.current(); {
+		case err != nil && after != now: // we have moved
+			now = after
 		case err != nil:
 			return err
 		case e.update != nil:
@@ -126,9 +134,9 @@ func (l *link) Record(records [][]byte, tell func(map[int]flow.Reason, error)) e
 	for _, r := range records {
 		m.message(1, r)
 	}
-	on := l.enter()
-	err := on.daemon.Call(l.recordHead, m, func(a h2.Answer) {
-		on.leave()
+	daemon, done := l.daemon.Use()
+	err := daemon.Call(l.recordHead, m, func(a h2.Answer) {
+		done()
 		err := a.Err
 		if err == nil && a.Status != "200" {
 			err = refusal(a.Status, bytes.NewReader(a.Body))
@@ -143,7 +151,7 @@ func (l *link) Record(records [][]byte, tell func(map[int]flow.Reason, error)) e
 		}
 	})
 	if err != nil {
-		on.leave()
+		done()
 	}
 	return err
 }
@@ -212,9 +220,9 @@ func (l *link) call(ctx context.Context, method string, m writer) ([]byte, error
 	if end, ok := ctx.Deadline(); ok {
 		left = max(time.Until(end), time.Millisecond)
 	}
-	on := l.enter()
-	defer on.leave()
-	s, err := on.daemon.Post(ctx, "skepd", service+method, fields("application/proto", left), m)
+	daemon, done := l.daemon.Use()
+	defer done()
+	s, err := daemon.Post(ctx, "skepd", service+method, fields("application/proto", left), m)
 	if err != nil {
 		return nil, err
 	}

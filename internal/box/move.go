@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 
 	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/lifeline"
 )
 
-var errUnknownOrder = errors.New("an order that this box does not know")
+var (
+	errUnknownOrder = errors.New("an order that this box does not know")
+	errNoModel      = errors.New("the cell has no right to a model")
+)
 
 // obey carries out skepd's orders until the lifeline ends: a box without it has no
 // skepd any more.
@@ -32,7 +34,9 @@ func (b *box) carryOut(ctx context.Context, order lifeline.Order, file *os.File)
 	switch order {
 	case lifeline.Move:
 		return b.link.move(ctx, file)
-	case lifeline.Model, lifeline.HandOver, lifeline.Keep, lifeline.Part:
+	case lifeline.Model:
+		return b.models(ctx, file)
+	case lifeline.HandOver, lifeline.Keep, lifeline.Part:
 	}
 	if file != nil {
 		_ = file.Close()
@@ -40,90 +44,54 @@ func (b *box) carryOut(ctx context.Context, order lifeline.Order, file *os.File)
 	return errUnknownOrder
 }
 
-// line is one connection to skepd. The box has one, and while it moves to the next also
-// the one before, until that has answered what was asked on it.
-type line struct {
-	daemon *h2.Conn
-	events *h2.Stream
-
-	mu    sync.Mutex
-	calls int // without an answer
-	left  bool
-	quiet chan struct{} // closed once it was left and nothing waits for it
-}
-
-func newLine(daemon *h2.Conn) *line { return &line{daemon: daemon, quiet: make(chan struct{})} }
-
-// watch asks for the stream of events; its first message is next's to wait for.
-func (l *line) watch(ctx context.Context) (err error) {
-	var m writer
-	m.number(1, protocol)
-	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m)))
-	if l.events, err = l.daemon.Post(ctx, "skepd", service+"Watch", fields("application/connect+proto", 0), append(head, m...)); err != nil {
-		return fmt.Errorf("watch the daemon: %w", err)
+// models makes f the way to the model gateway, which it owns.
+func (b *box) models(ctx context.Context, f *os.File) error {
+	if b.model == nil {
+		_ = f.Close()
+		return errNoModel
 	}
+	gateway, err := over(f)
+	if err != nil {
+		return err
+	}
+	go b.model.Exchange(gateway)(ctx) // an answer may take as long as a model thinks
 	return nil
 }
 
-// leave ends a call.
-func (l *line) leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls--
-	l.rest()
-}
-
-// rest is for mu held.
-func (l *line) rest() {
-	if l.left && l.calls == 0 {
-		close(l.quiet)
+// events asks for the stream of events; its first message is next's to wait for.
+func events(ctx context.Context, daemon *h2.Conn) (*h2.Stream, error) {
+	var m writer
+	m.number(1, protocol)
+	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m)))
+	s, err := daemon.Post(ctx, "skepd", service+"Watch", fields("application/connect+proto", 0), append(head, m...))
+	if err != nil {
+		return nil, fmt.Errorf("watch the daemon: %w", err)
 	}
+	return s, nil
 }
 
-// current is the line for what is new.
-func (l *link) current() *line {
+// current is the newest stream of events.
+func (l *link) current() *h2.Stream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now
+	return l.events
 }
-
-// enter begins a call on the current line, which stays until leave.
-func (l *link) enter() *line {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.now.mu.Lock()
-	defer l.now.mu.Unlock()
-	l.now.calls++
-	return l.now
-}
-
-func (l *link) close() { _ = l.current().daemon.Close() }
 
 // move makes f the way to skepd, which it owns. It returns when everything that was
-// asked on the way before has its answer, and that one is closed: so nothing is asked
-// twice. Nobody need read f yet.
+// asked on the way before has its answer. Nobody need read f yet.
 func (l *link) move(ctx context.Context, f *os.File) error {
 	daemon, err := over(f)
 	if err != nil {
 		return err
 	}
-	next := newLine(daemon)
-	if err := next.watch(ctx); err != nil {
+	events, err := events(ctx, daemon)
+	if err != nil {
 		_ = daemon.Close()
 		return err
 	}
 	l.mu.Lock()
-	before := l.now
-	l.now = next
+	l.events = events
 	l.mu.Unlock()
-	before.mu.Lock()
-	before.left = true
-	before.rest()
-	before.mu.Unlock()
-	select {
-	case <-before.quiet:
-	case <-ctx.Done(): // the box ends
-	}
-	_ = before.daemon.Close()
+	l.daemon.Exchange(daemon)(ctx)
 	return nil
 }

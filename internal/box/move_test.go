@@ -1,9 +1,12 @@
 package box
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"testing"
@@ -15,6 +18,8 @@ import (
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
+	"skep.dev/skep/internal/lifeline"
+	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -68,7 +73,7 @@ func startLinked(t *testing.T, a *skepv1.Assignment) *linked {
 	go func() {
 		l.result <- Run(context.Background(), Config{
 			Daemon: theirs, Warden: l.box, Lifeline: lineEnd, Internet: &internet.Dest{},
-			Gateway: func(h *h2.Conn) boundary.Dest { return model.Dest{Gateway: h} },
+			Gateway: func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} },
 		})
 	}()
 	a.Cell = "cell"
@@ -195,4 +200,73 @@ func TestEndWhileMoved(t *testing.T) {
 		t.Errorf("%d flows", n)
 	}
 	_, _ = io.ReadAll(c)
+}
+
+// An agent's connection outlives its gateway: the answer that is under way comes from
+// the old one, and the next request of the same connection goes to the new one.
+func TestGatewayIsExchanged(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	answers := func(who string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, "from ")
+			_ = http.NewResponseController(w).Flush()
+			if r.URL.RawQuery == "wait" {
+				close(begun)
+				<-goOn
+			}
+			fmt.Fprint(w, who)
+		})
+	}
+	l := start(t, &skepv1.Assignment{Policy: &skepv1.BoxPolicy{Model: true}}, answers("the first"))
+	dial := func() net.Conn {
+		c, err := l.dial(netip.AddrPortFrom(l.resolve(name.Model, false), 80).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	ask := func(c net.Conn, in *bufio.Reader, query string) string {
+		fmt.Fprintf(c, "GET /v1/models%s HTTP/1.1\r\nHost: mesh.skep.alt\r\n\r\n", query)
+		a, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(a.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(body)
+	}
+	kept, slow := dial(), dial()
+	in := bufio.NewReader(kept)
+	if got := ask(kept, in, ""); got != "from the first" {
+		t.Fatal(got)
+	}
+	late := make(chan string)
+	go func() { late <- ask(slow, bufio.NewReader(slow), "?wait") }()
+	<-begun
+	next := serveH2(t, answers("the second"))
+	if err := l.line.Ask(within(t, 10*time.Second), lifeline.Model, next); err != nil {
+		t.Fatal(err)
+	}
+	_ = next.Close()
+	if got := ask(kept, in, ""); got != "from the second" {
+		t.Error(got)
+	}
+	close(goOn)
+	if got := <-late; got != "from the first" {
+		t.Error(got)
+	}
+	_, _ = kept.Close(), slow.Close()
+	l.finish()
+}
+
+func TestNoModelNoGateway(t *testing.T) {
+	l := start(t, &skepv1.Assignment{Policy: &skepv1.BoxPolicy{}}, nil)
+	next := serveH2(t, http.NotFoundHandler())
+	if err := l.line.Ask(within(t, 10*time.Second), lifeline.Model, next); err == nil {
+		t.Error("a cell without a right to a model got a gateway")
+	}
+	_ = next.Close()
+	l.finish()
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/way"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/name"
@@ -36,8 +37,8 @@ type Config struct {
 	Lifeline *os.File
 
 	Internet Internet
-	Gateway  func(*h2.Conn) boundary.Dest // makes the destination behind Model
-	Confine  func() error                 // Confine; tests of one process have none
+	Gateway  func(use func() (*h2.Conn, func())) boundary.Dest // makes the destination behind Model
+	Confine  func() error                                      // Confine; tests of one process have none
 }
 
 // endWithin bounds the end of a cell, so that the daemon need not kill the box (B150).
@@ -68,7 +69,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	link := newLink(daemon)
-	defer func() { link.close(); _ = c.Lifeline.Close() }()
+	defer func() { link.daemon.Close(); _ = c.Lifeline.Close() }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	assignment, err := link.watch(ctx)
@@ -102,6 +103,7 @@ func limitMemory() error {
 type box struct {
 	link     *link
 	lifeline *os.File
+	model    *way.Way // to the gateway; nil without one
 	recorder *recorder
 	kernel   *kernel
 	early    *early
@@ -140,7 +142,8 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 			s.close()
 			return nil, err
 		}
-		b.gate.Model = c.Gateway(gateway)
+		b.model = way.New(gateway)
+		b.gate.Model = c.Gateway(b.model.Use)
 	}
 	table := route.NewTable(route.DNSNames)
 	admit := newAdmission(b.kernel, b.gate.Policy)

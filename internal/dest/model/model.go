@@ -37,9 +37,11 @@ const (
 	lingerBytes = 64 << 10
 )
 
-// Dest is the gateway behind one connection that the box was given.
+// Dest is the gateway behind a connection that the box was given.
 type Dest struct {
-	Gateway *h2.Conn
+	// Gateway gives the connection for one request, which ends with done. Between two
+	// requests of one agent's connection it may change.
+	Gateway func() (conn *h2.Conn, done func())
 }
 
 var (
@@ -69,7 +71,7 @@ func methods(path string) []string {
 
 // session is one connection of the agent.
 type session struct {
-	gateway *h2.Conn
+	gateway func() (*h2.Conn, func())
 	request flow.Request
 	bytes   *boundary.Bytes
 	idle    time.Duration
@@ -161,7 +163,9 @@ func (s *session) pass(ctx context.Context, h route.Head, r request) error {
 		body.Reader = route.Body(s.in, h)
 		ask.Body = body
 	}
-	answer, err := s.gateway.Do(ctx, ask)
+	gateway, done := s.gateway()
+	defer done()
+	answer, err := gateway.Do(ctx, ask)
 	if err != nil {
 		return s.refuse(flow.NoProvider)
 	}

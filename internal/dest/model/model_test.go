@@ -94,7 +94,7 @@ func (l *lab) through(t *testing.T, gateway *h2.Conn) (agent net.Conn, wait func
 	t.Helper()
 	g := &boundary.Gate{
 		Identity: boundary.Identity{Cell: "c", Agent: "a.example"}, Recorder: l, Refusals: boundary.NewRefusals(l, time.Now),
-		Model: Dest{Gateway: gateway}, Flows: 9, Bytes: l.bytes, Idle: l.idle, Now: time.Now,
+		Model: Dest{Gateway: func() (*h2.Conn, func()) { return gateway, func() {} }}, Flows: 9, Bytes: l.bytes, Idle: l.idle, Now: time.Now,
 	}
 	if err := g.Install(policy.Policy{Model: true}); err != nil {
 		t.Fatal(err)
