@@ -97,7 +97,11 @@ func endText(c *skepv1.Cell) string {
 		return ""
 	}
 	if c.Cause == "exit" {
-		return fmt.Sprintf("exit %d", c.ExitCode)
+		what := fmt.Sprintf("exit %d", c.ExitCode)
+		if limit, _, _ := strings.Cut(c.Error, " "); strings.HasPrefix(limit, "budget.") { // one that only refused
+			what += ", " + escape.Line(limit)
+		}
+		return what
 	}
 	cause, _, _ := strings.Cut(c.Cause, ": ")
 	if cause == "budget" {

@@ -3,6 +3,8 @@ package attack
 import (
 	"context"
 	"os/exec"
+	"regexp"
+	"strings"
 	"testing"
 
 	"skep.dev/skep/internal/cell"
@@ -34,6 +36,23 @@ func budgetsHold(t *testing.T, lab *testlab.Lab) {
 		if i.verdict != held && i.name != "shared memory" { // its size is the daemon's choice, within the budget of memory
 			t.Errorf("%s: %s", i.name, i.why)
 		}
+	}
+	refusedProcesses(t, s)
+}
+
+// refusedProcesses: the agent is told by the kernel alone, its owner by Skep.
+func refusedProcesses(t *testing.T, s *installation) {
+	t.Helper()
+	found, _, _ := s.try("doctor")
+	if !regexp.MustCompile("process limit +held by a cgroup").MatchString(found) {
+		t.Log("nothing counts refused processes here")
+		return
+	}
+	_, told, _ := s.try("run", "--yes", "--profile", s.profile("budget:\n  pids: 40\n"), "--",
+		"/bin/sh", "-c", "(for i in $(seq 60); do sleep 60 & done) 2>/dev/null; exit 3")
+	listed, _, _ := s.try("ps", "-a")
+	if !strings.Contains(told, "budget.pids 40 was reached: ") || !strings.Contains(listed, "exit 3, budget.pids") {
+		t.Errorf("refused processes are not named:\n%s\n%s", told, listed)
 	}
 }
 

@@ -1,9 +1,11 @@
 // Package ending says with which status and for which cause a cell ended (L19).
 //
 // Its law: the agent's own status comes back as it is, unless a budget or Skep ended it.
+// A limit that only refused is named beside it.
 package ending
 
 import (
+	"fmt"
 	"syscall"
 
 	"skep.dev/skep/internal/cell"
@@ -39,6 +41,9 @@ func Judge(p *profile.Profile, result cell.Result, cause cells.Cause) (int, cell
 		cause = cells.Cause{Word: "failed", Detail: result.Failed.Error()}
 	default:
 		cause = cells.Cause{Word: "exit"}
+	}
+	if pids, bounded := p.Budget.PIDs.Value(); bounded && result.Usage.Unforked > 0 && cause.Detail == "" {
+		cause.Detail = fmt.Sprintf("budget.pids %d was reached: new processes or threads were refused (%d)", pids, result.Usage.Unforked)
 	}
 	return code, cause
 }

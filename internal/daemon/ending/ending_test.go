@@ -44,6 +44,31 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A limit of processes ends nobody: what its refusals did to the agent is in no status,
+// so that it is named beside the agent's own end, and beside no end that has a cause.
+func TestRefusedProcessesAreNamed(t *testing.T) {
+	p, faults := profile.ParseAt("p.yaml", profile.Place{Dir: "/"}, []byte("version: v1\nbudget: {pids: 40}\n"))
+	if faults != nil {
+		t.Fatal(faults)
+	}
+	refused := cell.Result{ExitCode: 1, Usage: cell.Usage{Unforked: 3}}
+	code, cause := Judge(p, refused, cells.Cause{})
+	if want := "budget.pids 40 was reached: new processes or threads were refused (3)"; code != 1 || cause.String() != "exit" || cause.Detail != want {
+		t.Errorf("%d %q %q, want %q", code, cause, cause.Detail, want)
+	}
+	if _, cause := Judge(p, refused, cells.Cause{Word: "boundary-died", Detail: "its box ended"}); cause.Detail != "its box ended" {
+		t.Errorf("%q", cause.Detail)
+	}
+	for what, cause := range map[string]func() cells.Cause{
+		"nothing was refused": func() cells.Cause { _, c := Judge(p, cell.Result{ExitCode: 1}, cells.Cause{}); return c },
+		"it has no limit":     func() cells.Cause { _, c := Judge(&profile.Profile{}, refused, cells.Cause{}); return c },
+	} {
+		if c := cause(); c.Detail != "" {
+			t.Errorf("%s: %q", what, c.Detail)
+		}
+	}
+}
+
 // What the ledger has of an end says why, as the record did.
 func TestCauseComesBackFromTheEntry(t *testing.T) {
 	for code, cause := range map[int]cells.Cause{

@@ -64,16 +64,23 @@ func (w *Worker) build(b *proto.Build, files []*os.File) (_ proto.Reply, _ *os.F
 	return proto.Reply{Pid: pid, Limits: &enforced}, pidfd, nil
 }
 
+// beforeOwn is more than the processes that a cell's limit of its own counts beside
+// those in its group, such as its warden.
+const beforeOwn = 8
+
 // spec is what the warden and PID 1 read of a cell, and its size in bytes.
 func (w *Worker) spec(b *proto.Build, enforced proto.Enforced) (*os.File, uint32, error) {
-	shown := proto.Limits{}
+	own := proto.Limits{Pids: b.Limits.Pids}
+	if own.Pids > 0 && w.cgroups.has("pids") {
+		own.Pids += beforeOwn // the group refuses first, and counts what it refused
+	}
 	if enforced.Memory {
-		shown.Memory = b.Limits.Memory
+		own.Memory = b.Limits.Memory
 	}
 	if enforced.CPU {
-		shown.MilliCPU = b.Limits.MilliCPU
+		own.MilliCPU = b.Limits.MilliCPU
 	}
-	encoded, err := encodeSpec(b, w.ids.capable, shown)
+	encoded, err := encodeSpec(b, w.ids.capable, own)
 	if err != nil {
 		return nil, 0, err
 	}

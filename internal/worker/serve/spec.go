@@ -32,8 +32,9 @@ const (
 )
 
 // encodeSpec lays a build request out as the warden reads it: header, records,
-// strings. cpus and memory are what the cell is to see of itself.
-func encodeSpec(b *proto.Build, detached bool, shown proto.Limits) ([]byte, error) {
+// strings. own are limits that its processes hold: processors and memory, which the
+// cell sees of itself, and the number of processes.
+func encodeSpec(b *proto.Build, detached bool, own proto.Limits) ([]byte, error) {
 	records := specHeader + specRecord*len(b.Steps)
 	var strings []byte
 	put := func(data []byte) uint32 {
@@ -85,8 +86,8 @@ func encodeSpec(b *proto.Build, detached bool, shown proto.Limits) ([]byte, erro
 	}
 	head = binary.NativeEndian.AppendUint16(head, size.Rows)
 	head = binary.NativeEndian.AppendUint16(head, size.Columns)
-	u32(uint32(min(b.Limits.Pids, 1<<31)), uint32((shown.MilliCPU+999)/1000))
-	head = binary.NativeEndian.AppendUint64(head, uint64(shown.Memory))
+	u32(uint32(min(own.Pids, 1<<31)), uint32((own.MilliCPU+999)/1000))
+	head = binary.NativeEndian.AppendUint64(head, uint64(own.Memory))
 	if len(head) != specHeader {
 		return nil, fmt.Errorf("the spec's header is %d bytes, not %d", len(head), specHeader)
 	}
