@@ -17,7 +17,7 @@ type lab struct {
 	ended       chan error
 }
 
-func begin(t *testing.T, ctx context.Context, f *Flow) *lab {
+func begin(ctx context.Context, t *testing.T, f *Flow) *lab {
 	l := &lab{Flow: f, ended: make(chan error, 1)}
 	l.agent, f.Agent = net.Pipe()
 	l.peer, f.Peer = net.Pipe()
@@ -41,7 +41,7 @@ func pass(t *testing.T, from, to net.Conn, text string) {
 }
 
 func TestPayloadsArePassedOn(t *testing.T) {
-	l := begin(t, t.Context(), &Flow{Idle: time.Minute})
+	l := begin(t.Context(), t, &Flow{Idle: time.Minute})
 	pass(t, l.agent, l.peer, "up")
 	pass(t, l.peer, l.agent, "down")
 	_ = l.agent.Close()
@@ -55,12 +55,12 @@ func TestPayloadsArePassedOn(t *testing.T) {
 
 func TestEndsOfAFlow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	l := begin(t, ctx, &Flow{Idle: time.Minute})
+	l := begin(ctx, t, &Flow{Idle: time.Minute})
 	cancel()
 	if err := <-l.ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("revoked: %v", err)
 	}
-	l = begin(t, t.Context(), &Flow{Idle: 20 * time.Millisecond})
+	l = begin(t.Context(), t, &Flow{Idle: 20 * time.Millisecond})
 	if err := <-l.ended; !errors.Is(err, ErrIdle) {
 		t.Errorf("idle: %v", err)
 	}
@@ -78,7 +78,7 @@ func (p *purse) Lease(context.Context, int64) (int64, error) {
 // A payload that the budget has no room for is not sent in part (R9a).
 func TestBudgetIsForWholePayloads(t *testing.T) {
 	p := purse(10)
-	l := begin(t, t.Context(), &Flow{Idle: time.Minute, Bytes: boundary.NewBytes(t.Context(), &p)})
+	l := begin(t.Context(), t, &Flow{Idle: time.Minute, Bytes: boundary.NewBytes(t.Context(), &p)})
 	pass(t, l.agent, l.peer, "seven..")
 	if _, err := l.agent.Write([]byte("too much")); err != nil {
 		t.Fatal(err)
