@@ -90,11 +90,12 @@ func (d *decider) egress() (flow.Verdict, demand) {
 		}
 	}
 	mine := d.judge(d.p.Rules, unlisted)
+	floor, onFloor := d.p.onFloor(d.t, d.q.Addr, d.q.Port)
 	switch {
 	case d.denied():
 		return flow.Verdict{Reason: unlisted, AllowWith: NotPermitted}, demand{}
-	case d.p.onFloor(d.t, d.q.Addr, d.q.Port):
-		return flow.Verdict{Reason: unlisted, AllowWith: openLine(d.q.Addr, d.q.Port)}, demand{}
+	case onFloor:
+		return flow.Verdict{Reason: unlisted, AllowWith: openLine(floor, d.q.Port)}, demand{}
 	case !mine.ok:
 		return flow.Verdict{Reason: mine.why, Rule: mine.rule.ID, Line: mine.rule.Line, AllowWith: allowLine(mine.q)}, demand{}
 	}
@@ -120,24 +121,25 @@ type judged struct {
 	q      flow.Request // what was refused: the Request, or the address inside
 }
 
-// judge is best; and the same rules must allow the special IPv4 address that a
+// judge is best; and the same rules must allow each special IPv4 address that a
 // literal hides, over the same port and transport (B105).
 func (d *decider) judge(rules []Rule, unlisted flow.Reason) judged {
 	found := best(rules, d.q, d.t, unlisted)
-	inside, hides := address.Inside(d.q.Addr)
-	if !found.ok || !hides {
+	if !found.ok {
 		return found
 	}
-	if _, isSpecial := d.t.Special(inside); !isSpecial {
-		return found
+	for _, inside := range address.Inside(d.q.Addr) {
+		if _, isSpecial := d.t.Special(inside); !isSpecial {
+			continue
+		}
+		q := d.q
+		q.Addr = inside
+		hidden := best(rules, q, d.t, unlisted)
+		if !hidden.ok {
+			return hidden
+		}
+		found.demand = found.demand.and(hidden.demand)
 	}
-	q := d.q
-	q.Addr = inside
-	hidden := best(rules, q, d.t, unlisted)
-	if !hidden.ok {
-		return hidden
-	}
-	found.demand = found.demand.and(hidden.demand)
 	return found
 }
 

@@ -62,7 +62,18 @@ func TestB105TheAddressInside(t *testing.T) {
 // What would allow it is said of the address that was refused.
 func TestB105AllowLineNamesTheAddressInside(t *testing.T) {
 	p := Policy{Rules: []Rule{{ID: "nat64", CIDR: netip.MustParsePrefix("64:ff9b::/96"), Ports: ports(t, "443"), TCP: true}}}
-	if v := Decide(out("64:ff9b::a00:1", 443), p); v.AllowWith != `- {ip: "10.0.0.1"}` {
+	p.Rules = append(p.Rules, Rule{ID: "local", CIDR: netip.MustParsePrefix("64:ff9b:1::/48"), Ports: ports(t, "443"), TCP: true})
+	floor := openLine(netip.MustParseAddr("169.254.169.254"), 443)
+	for dest, want := range map[string]string{
+		"64:ff9b::a00:1": `- {ip: "10.0.0.1"}`, "64:ff9b::a9fe:a9fe": floor,
+		"64:ff9b:1::a00:1": `- {ip: "10.0.0.1"}`, "64:ff9b:1:a00:0:100::": `- {ip: "10.0.0.1"}`, "64:ff9b:1::a9:fea9:fe00:0": floor,
+		"64:ff9b:1::1": "", "64:ff9b:1::808:808": "", // nothing, and a public one
+	} {
+		if v := Decide(out(dest, 443), p); v.AllowWith != want || v.Allowed() != (want == "") {
+			t.Errorf("%s: %+v", dest, v)
+		}
+	}
+	if v := Decide(out("64:ff9b:1::1", 443), Policy{}); v.AllowWith != `- {ip: "64:ff9b:1::1"}` {
 		t.Errorf("%+v", v)
 	}
 }

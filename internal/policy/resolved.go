@@ -16,7 +16,10 @@ import (
 func Keep(q flow.Request, p Policy, a netip.Addr) bool {
 	a = a.Unmap()
 	t := address.New()
-	if !a.IsValid() || a.Zone() != "" || p.deniedAddress(a, q.Transport, q.Port) || p.onFloor(t, a, q.Port) {
+	if !a.IsValid() || a.Zone() != "" || p.deniedAddress(a, q.Transport, q.Port) {
+		return false
+	}
+	if _, on := p.onFloor(t, a, q.Port); on {
 		return false
 	}
 	if !p.keeps(t, p.Rules, p.Resolved, q, a) {
@@ -28,8 +31,10 @@ func Keep(q flow.Request, p Policy, a netip.Addr) bool {
 // keeps judges one address under one of the two policies. The address hidden in
 // a NAT64 or 6to4 address must be kept, too.
 func (p Policy) keeps(t address.Tables, rules []Rule, resolved []Range, q flow.Request, a netip.Addr) bool {
-	if inside, hides := address.Inside(a); hides && !p.keeps(t, rules, resolved, q, inside) {
-		return false
+	for _, inside := range address.Inside(a) {
+		if !p.keeps(t, rules, resolved, q, inside) {
+			return false
+		}
 	}
 	if _, isSpecial := t.Special(a); !isSpecial {
 		return true
@@ -71,8 +76,8 @@ func Given(q flow.Request, p Policy, v flow.Verdict) flow.Verdict {
 	}
 	out := flow.Verdict{Reason: flow.ResolvedAddressDenied, Rule: v.Rule, Line: v.Line, AllowWith: NotPermitted}
 	for _, a := range addrs {
-		if p.onFloor(address.New(), a.Unmap(), q.Port) {
-			out.AllowWith = openLine(a.Unmap(), q.Port)
+		if at, on := p.onFloor(address.New(), a.Unmap(), q.Port); on {
+			out.AllowWith = openLine(at, q.Port)
 			break
 		}
 	}
@@ -106,11 +111,13 @@ func Ports(host string, t flow.Transport, p Policy) right.Ports {
 	})
 }
 
-// deniedAddress reports whether a deny entry of the ceiling holds a, or the IPv4
+// deniedAddress reports whether a deny entry of the ceiling holds a, or an IPv4
 // address inside it (B87, B105).
 func (p Policy) deniedAddress(a netip.Addr, t flow.Transport, port uint16) bool {
-	if inside, hides := address.Inside(a); hides && p.deniedAddress(inside, t, port) {
-		return true
+	for _, inside := range address.Inside(a) {
+		if p.deniedAddress(inside, t, port) {
+			return true
+		}
 	}
 	return slices.ContainsFunc(p.Ceiling.Deny, func(r Rule) bool {
 		match := r.IP.IsValid() && r.IP == a || r.CIDR.IsValid() && r.CIDR.Contains(a)
@@ -118,18 +125,20 @@ func (p Policy) deniedAddress(a netip.Addr, t flow.Transport, port uint16) bool 
 	})
 }
 
-// onFloor reports whether the floor stands between the cell and a, or the IPv4
-// address inside it: what opens the one does not open the other. It is false for
-// the invalid address of a request by name.
-func (p Policy) onFloor(t address.Tables, a netip.Addr, port uint16) bool {
+// onFloor reports whether the floor stands between the cell and a, or an IPv4 address
+// inside it, and at which of the two: what opens the one does not open the other. It
+// is false for the invalid address of a request by name.
+func (p Policy) onFloor(t address.Tables, a netip.Addr, port uint16) (at netip.Addr, on bool) {
 	if !a.IsValid() || p.Ceiling.NoFloor {
-		return false
+		return a, false
 	}
-	if inside, hides := address.Inside(a); hides && p.onFloor(t, inside, port) {
-		return true
+	for _, inside := range address.Inside(a) {
+		if _, on := p.onFloor(t, inside, port); on {
+			return inside, true
+		}
 	}
 	if slices.ContainsFunc(p.Ceiling.Open, func(g Range) bool { return g.covers(a, port) }) {
-		return false
+		return a, false
 	}
-	return t.Floor(a) || slices.Contains(p.Ceiling.Own, a)
+	return a, t.Floor(a) || slices.Contains(p.Ceiling.Own, a)
 }

@@ -3,13 +3,15 @@
 //
 // Its laws:
 //   - An IPv4-mapped address is judged as the IPv4 address inside; a NAT64 or
-//     6to4 address has its own range and another inside: Inside finds the second.
+//     6to4 address has its own range and another address inside: Inside finds it.
 //   - The tables only say what an address is. What follows is policy's word.
 //   - An invalid address is special and on the floor: it must never be dialed.
 package address
 
 import (
+	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -66,23 +68,47 @@ func (t Tables) WithinSpecial(p netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Inside is the IPv4 address that a translation prefix would reach: NAT64
-// (RFC 6052, the well-known and the local /48 prefix) and 6to4 (RFC 3056).
-func Inside(a netip.Addr) (netip.Addr, bool) {
+// Inside are the IPv4 addresses that an address may lead to: by NAT64 (RFC 6052) and
+// by 6to4 (RFC 3056). Of the range for local NAT64 prefixes (RFC 8215) a network uses
+// one of any length from 48 to 96, which is not ours to know, so that each reading
+// counts. A reading within 0.0.0.0/8, where no packet goes, is none: it is of the
+// zeroes of a longer prefix or of what stands behind a shorter one. A prefix that a
+// network took from its own addresses is not seen.
+func Inside(a netip.Addr) []netip.Addr {
 	if !a.Is6() || a.Is4In6() {
-		return netip.Addr{}, false
+		return nil
 	}
 	b := a.As16()
 	switch {
-	case b[0] == 0 && b[1] == 0x64 && b[2] == 0xff && b[3] == 0x9b && b[4] == 0 && b[5] == 1:
-		// A /48 prefix puts the address around the byte u (RFC 6052, 2.2).
-		return netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}), true
-	case b[0] == 0 && b[1] == 0x64 && b[2] == 0xff && b[3] == 0x9b:
-		return netip.AddrFrom4([4]byte(b[12:])), true
+	case bytes.HasPrefix(b[:], []byte{0, 0x64, 0xff, 0x9b, 0, 1}):
+		var all []netip.Addr
+		for _, prefix := range [...]int{48, 56, 64, 96} {
+			if v4 := embedded(b, prefix); v4.As4()[0] != 0 && !slices.Contains(all, v4) {
+				all = append(all, v4)
+			}
+		}
+		return all
+	case bytes.HasPrefix(b[:], []byte{0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0}):
+		return []netip.Addr{embedded(b, 96)}
 	case b[0] == 0x20 && b[1] == 0x02:
-		return netip.AddrFrom4([4]byte(b[2:6])), true
+		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:6]))}
 	}
-	return netip.Addr{}, false
+	return nil
+}
+
+// embedded is the IPv4 address behind a NAT64 prefix of so many bits. Byte 8 is not
+// part of it (RFC 6052, section 2.2).
+func embedded(b [16]byte, prefix int) netip.Addr {
+	var v4 [4]byte
+	at := prefix / 8
+	for i := range v4 {
+		if at == 8 {
+			at++
+		}
+		v4[i] = b[at]
+		at++
+	}
+	return netip.AddrFrom4(v4)
 }
 
 // Unmap turns a prefix of IPv4-mapped addresses into the IPv4 prefix.

@@ -1,7 +1,9 @@
 package address
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,18 +76,55 @@ func TestInsideIsFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bytes"))
 		copy(b[:], []byte{0x20, 0x02, 169, 254, 169, 254})
-		if inside, ok := Inside(netip.AddrFrom16(b)); !ok || inside != metadata {
+		if inside := Inside(netip.AddrFrom16(b)); !slices.Equal(inside, []netip.Addr{metadata}) {
 			t.Fatalf("%s hides the metadata address", netip.AddrFrom16(b))
 		}
 	})
 	for _, s := range []string{"64:ff9b::a9fe:a9fe", "64:ff9b:1:a9fe:a9:fe00::"} {
-		if inside, ok := Inside(netip.MustParseAddr(s)); !ok || inside != metadata {
-			t.Errorf("%s hides the metadata address, not %s", s, inside)
+		if !slices.Contains(Inside(netip.MustParseAddr(s)), metadata) {
+			t.Errorf("%s hides the metadata address", s)
 		}
 	}
-	for _, s := range []string{"169.254.169.254", "::ffff:169.254.169.254", "2606:4700::1"} {
-		if inside, ok := Inside(netip.MustParseAddr(s)); ok {
+	for _, s := range []string{"169.254.169.254", "::ffff:169.254.169.254", "2606:4700::1", "64:ff9b:2::a9fe:a9fe", "64:ff9b::1:0:a9fe:a9fe"} {
+		if inside := Inside(netip.MustParseAddr(s)); len(inside) > 0 {
 			t.Errorf("%s hides %s", s, inside)
+		}
+	}
+}
+
+// A network's local prefix may have any length of RFC 6052 that the range allows (RFC
+// 8215), with whatever behind the address: what it leads to is always among those
+// that are judged, so that no choice of a prefix hides one.
+func TestLocalPrefixesOfEveryLength(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bytes"))
+		copy(b[:], []byte{0, 0x64, 0xff, 0x9b, 0, 1})
+		v4 := [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "inside"))
+		v4[0] = max(v4[0], 1)
+		switch rapid.SampledFrom([]int{48, 56, 64, 96}).Draw(t, "bits of the prefix") { // the figure of RFC 6052, section 2.2
+		case 48:
+			b[6], b[7], b[9], b[10] = v4[0], v4[1], v4[2], v4[3]
+		case 56:
+			b[7], b[9], b[10], b[11] = v4[0], v4[1], v4[2], v4[3]
+		case 64:
+			b[9], b[10], b[11], b[12] = v4[0], v4[1], v4[2], v4[3]
+		case 96:
+			copy(b[12:], v4[:])
+		}
+		if inside := Inside(netip.AddrFrom16(b)); !slices.Contains(inside, netip.AddrFrom4(v4)) || len(inside) > 4 {
+			t.Fatalf("%s hides %v, not %v", netip.AddrFrom16(b), v4, inside)
+		}
+	})
+	for s, want := range map[string]string{
+		"64:ff9b:1::":               "[]", // the zeroes of a prefix lead nowhere
+		"64:ff9b:1::1":              "[]",
+		"64:ff9b:1::808:808":        "[8.8.8.8]",
+		"64:ff9b:1::c0a8:101":       "[192.168.1.1]",
+		"64:ff9b:1:0:c0:a801:100::": "[192.168.1.1 1.0.0.0]", // of /64, with the other reading of /96
+		"64:ff9b:1:808:8:800::":     "[8.8.8.8 8.8.8.0 8.8.0.0]",
+	} {
+		if got := fmt.Sprint(Inside(netip.MustParseAddr(s))); got != want {
+			t.Errorf("%s: %s, want %s", s, got, want)
 		}
 	}
 }
