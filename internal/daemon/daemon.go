@@ -58,8 +58,9 @@ type Config struct {
 	// it in a cell (L10). Without them no cell is built.
 	Walls  Walls
 	Prover string
-	// Models makes the gateway, given what records its calls; nil where there is none.
-	Models func(record func(ctx context.Context, cell string, body kind.Body) error) Models
+	// Models makes the gateway, given what records its calls and what has the cells served
+	// again after it died; nil where there is none.
+	Models func(record func(ctx context.Context, cell string, body kind.Body) error, lost func(context.Context) error) Models
 	// Ceiling reads the operator's ceiling anew.
 	Ceiling func() (policy.Ceiling, error)
 	// Names are the files that are watched for the boxes (B101).
@@ -140,7 +141,7 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: d.record, Held: d.heldRoots, Log: c.Log,
 	}
 	if c.Models != nil {
-		d.models = c.Models(d.RecordModel)
+		d.models = c.Models(d.RecordModel, d.modelsAgain)
 	}
 	if err := d.reconcile(ctx, rests); err != nil {
 		return nil, err

@@ -92,13 +92,7 @@ func gotNothing(end *skepv1.FlowRecord) bool {
 
 // pushResolvers tells every box.
 func (d *Daemon) pushResolvers(u *skepv1.ResolverUpdate) {
-	d.mu.Lock()
-	var all []*life
-	for _, l := range d.live {
-		all = append(all, l)
-	}
-	d.mu.Unlock()
-	for _, l := range all {
+	for _, l := range d.lives() {
 		if b := l.boundary(); b != nil {
 			b.Link.Push(u)
 		}

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -300,12 +302,8 @@ const endAllTime = 25 * time.Second
 func (d *Daemon) endAll(why cells.Cause) {
 	d.mu.Lock()
 	d.ending = true
-	all := make([]*life, 0, len(d.live))
-	for _, l := range d.live {
-		all = append(all, l)
-	}
 	d.mu.Unlock()
-	for _, l := range all {
+	for _, l := range d.lives() {
 		l.end(why)
 	}
 	d.stop() // what is half built is given up
@@ -321,6 +319,13 @@ func (d *Daemon) endAll(why cells.Cause) {
 	case <-late:
 		d.Log.Error("not every cell has ended in time: the next skepd ends and records the others")
 	}
+}
+
+// lives are all cells that live now.
+func (d *Daemon) lives() []*life {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.live))
 }
 
 // lifeOf is the cell while it lives.

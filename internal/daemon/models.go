@@ -3,12 +3,14 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/sys"
 )
 
 // Models is the gateway to models, as far as the daemon needs it.
@@ -52,6 +54,40 @@ func (d *Daemon) serveModel(ctx context.Context, l *life, b *boxes.Box) error {
 		return nil // what it asks of a model is refused
 	}
 	return err
+}
+
+// modelsAgain gives every running cell that had the gateway the one that runs now, which
+// is started if none does: the last one died.
+func (d *Daemon) modelsAgain(ctx context.Context) error {
+	var failed error
+	for _, l := range d.lives() {
+		b := l.boundary()
+		if len(l.profile.Model.Roles) == 0 || b == nil {
+			continue
+		}
+		err := d.modelAgain(ctx, l, b)
+		if d.lifeOf(l.id) == nil { // it ended meanwhile
+			d.endModel(ctx, l)
+		} else if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("cell %s: %w", l.id, err))
+		}
+	}
+	return failed
+}
+
+func (d *Daemon) modelAgain(ctx context.Context, l *life, b *boxes.Box) error {
+	ours, theirs, err := sys.StreamPair()
+	if err != nil {
+		return err
+	}
+	defer sys.CloseAll([]*os.File{ours, theirs})
+	if err := d.models.Serve(ctx, l.id, l.profile.Model, ours); err != nil {
+		if errors.Is(err, models.ErrNoRole) {
+			return nil // what it asks of a model is refused
+		}
+		return err
+	}
+	return b.Link.Model(ctx, theirs)
 }
 
 // endModel ends the cell's part in the gateway, before the cell's end is recorded.

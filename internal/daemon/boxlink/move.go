@@ -74,6 +74,15 @@ func (l *Link) left(why error) error {
 // Resume serves a box on the connection that it moved to, which it owns from now on.
 func (l *Link) Resume(conn *os.File) error { return l.serve(conn, true) }
 
+// Model has the box speak to the model gateway over conn from now on, which stays the
+// caller's. What is under way ends where it began.
+func (l *Link) Model(ctx context.Context, conn *os.File) error {
+	if err := l.lifeline.Ask(ctx, lifeline.Model, conn); err != nil {
+		return fmt.Errorf("give a box another gateway: %w", err)
+	}
+	return nil
+}
+
 // Lifeline is our end of the box's lifeline. It stays the link's.
 func (l *Link) Lifeline() *os.File { return l.lifeline.File() }
 

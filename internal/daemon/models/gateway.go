@@ -3,7 +3,8 @@
 //
 // Its laws:
 //   - skep-model starts at the first cell that has a right to a model, and again
-//     after it died, at the next one.
+//     after it died: then the cells that had it are given to the new one, with what is
+//     left of their budgets.
 //   - Keys and scripts are opened here, from the operator's configuration alone,
 //     and cross as descriptors. The configuration is read anew for each cell.
 package models
@@ -12,14 +13,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"sync"
 	"syscall"
 	"time"
 
-	"skep.dev/skep/internal/budget"
 	"skep.dev/skep/internal/config"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/model/control"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/sys"
@@ -35,12 +37,21 @@ type Gateway struct {
 	Load    func() (*config.Config, error)
 	Record  control.Records
 	Stderr  *os.File
+	// Lost has the cells that were served serve again, after skep-model died. An error
+	// has it called again.
+	Lost func(ctx context.Context) error
+	Log  *slog.Logger
+
+	accounts accounts
+	deaths   deaths
 
 	mu     sync.Mutex
 	client *control.Client
+	closed bool
 }
 
-// Serve gives one cell's connection to skep-model. conn stays the caller's.
+// Serve gives one cell's connection to skep-model. conn stays the caller's. A cell that
+// another skep-model served has what is left of its amounts.
 func (g *Gateway) Serve(ctx context.Context, cell string, m right.Model, conn *os.File) error {
 	c, err := g.Load()
 	if err != nil {
@@ -69,17 +80,27 @@ func (g *Gateway) Serve(ctx context.Context, cell string, m right.Model, conn *o
 	if err != nil {
 		return err // it says that skep-model was to be configured, or which target is at fault
 	}
-	err = client.AddCell(ctx, control.Cell{
-		ID: cell, Roles: roles, Tokens: amount(m.Tokens), MicroUSD: amount(m.Money),
-	}, conn)
+	g.accounts.open(cell)
+	tokens, money := g.accounts.of(cell).left(m)
+	err = client.AddCell(ctx, control.Cell{ID: cell, Roles: roles, Tokens: tokens, MicroUSD: money}, conn)
 	if err != nil {
 		return fmt.Errorf("give skep-model the connection of the cell: %w", err)
 	}
 	return nil
 }
 
+// record makes an entry durable, and counts it.
+func (g *Gateway) record(ctx context.Context, cell string, body kind.Body) error {
+	if err := g.Record(ctx, cell, body); err != nil {
+		return err
+	}
+	g.accounts.count(cell, body)
+	return nil
+}
+
 // End breaks off the cell's calls and waits until the last is recorded.
 func (g *Gateway) End(ctx context.Context, cell string) error {
+	defer g.accounts.close(cell)
 	g.mu.Lock()
 	client := g.client
 	g.mu.Unlock()
@@ -98,6 +119,7 @@ func (g *Gateway) End(ctx context.Context, cell string) error {
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.closed = true
 	if g.client == nil {
 		return nil
 	}
@@ -108,6 +130,9 @@ func (g *Gateway) Close() error {
 
 // running is a conversation with a skep-model that lives. The caller has the lock.
 func (g *Gateway) running() (*control.Client, error) {
+	if g.closed {
+		return nil, errors.New("start skep-model: skepd is ending")
+	}
 	if g.client != nil {
 		select {
 		case <-g.client.Done():
@@ -132,8 +157,60 @@ func (g *Gateway) running() (*control.Client, error) {
 		return nil, errors.Join(fmt.Errorf("start skep-model: %w", err), ours.Close())
 	}
 	go func() { _ = cmd.Wait() }()
-	g.client = control.NewClient(ours, g.Record)
+	g.client = control.NewClient(ours, g.record)
+	go g.follow(g.client)
 	return g.client, nil
+}
+
+// follow waits for the end of a skep-model, and has another one take its place while
+// there are cells that had it.
+func (g *Gateway) follow(client *control.Client) {
+	<-client.Done()
+	for g.wanted() {
+		pause := g.deaths.next(time.Now())
+		g.Log.Error("skep-model died: another one takes its cells", "err", client.Err(), "in", pause)
+		<-time.After(pause)
+		ctx, cancel := context.WithTimeout(context.Background(), takeover)
+		err := g.Lost(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		g.Log.Error("not every cell has its models again", "err", err)
+	}
+}
+
+// wanted tells whether there are cells that need a skep-model.
+func (g *Gateway) wanted() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.closed && g.accounts.cells() > 0
+}
+
+// takeover bounds what giving all cells to another skep-model may take.
+const takeover = time.Minute
+
+// deaths says how long to wait after one, so that a skep-model which dies at once is not
+// started without end.
+type deaths struct {
+	mu    sync.Mutex
+	last  time.Time
+	pause time.Duration
+}
+
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = time.Minute
+)
+
+func (d *deaths) next(now time.Time) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Sub(d.last) > 2*maxPause {
+		d.pause = 0
+	}
+	d.last, d.pause = now, min(max(2*d.pause, firstPause), maxPause)
+	return d.pause
 }
 
 // translate opens what the targets need. The caller closes the files.
@@ -186,14 +263,3 @@ func remote(t config.Target) control.Target {
 	}
 	return out
 }
-
-// amount is a limit as skep-model counts it.
-func amount(l right.Limit) int64 {
-	if n, bounded := l.Value(); bounded {
-		return n
-	}
-	return budget.Unlimited
-}
-
-// EndTime bounds what the last settlements of a cell may take.
-const EndTime = 5 * time.Second

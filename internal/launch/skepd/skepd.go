@@ -87,8 +87,10 @@ func Run(args []string, b build.Build, stderr io.Writer) error {
 		State: places.State, Run: places.Run, Hidden: places.Dirs(), Driver: driver, Clock: daemon.SystemClock{}, Log: log,
 		Version: b.Version, Commit: b.Commit, Owners: []uint32{uint32(os.Getuid()), 0}, Auto: o.auto,
 		Walls: walls(places.State, programs), Prover: filepath.Join(programs, "skep-worker"),
-		Models: func(record func(context.Context, string, kind.Body) error) daemon.Models {
-			return &models.Gateway{Program: filepath.Join(programs, "skep-model"), Load: configOf(places, o), Record: record, Stderr: os.Stderr}
+		Models: func(record func(context.Context, string, kind.Body) error, lost func(context.Context) error) daemon.Models {
+			return &models.Gateway{
+				Program: filepath.Join(programs, "skep-model"), Load: configOf(places, o), Record: record, Lost: lost, Stderr: os.Stderr, Log: log,
+			}
 		},
 		Orphan: native.EndOrphan, Ceiling: ceilingOf(places.Ceiling),
 		Names:    resolvers.Files{Conf: "/etc/resolv.conf", Hosts: "/etc/hosts", Switch: "/etc/nsswitch.conf"},
