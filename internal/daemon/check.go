@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -80,8 +81,12 @@ func (d *Daemon) doctor(ctx context.Context, _ *connect.Request[skepv1.DoctorReq
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
+	found := slices.Concat(doctor.Findings(doctor.Look(), features), selftest.Findings(d.proved()))
+	if d.Settings != nil {
+		found = append(found, d.Settings()...)
+	}
 	out := &skepv1.DoctorResponse{}
-	for _, f := range append(doctor.Findings(doctor.Look(), features), selftest.Findings(d.proved())...) {
+	for _, f := range found {
 		out.Findings = append(out.Findings, &skepv1.Finding{Name: f.Name, Status: string(f.Status), Detail: f.Detail, Fix: f.Fix})
 	}
 	return connect.NewResponse(out), nil

@@ -18,6 +18,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
+	"skep.dev/skep/internal/daemon/doctor"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/idle"
@@ -63,6 +64,8 @@ type Config struct {
 	Models func(record func(ctx context.Context, cell string, body kind.Body) error, lost func(context.Context) error) Models
 	// Ceiling reads the operator's ceiling anew.
 	Ceiling func() (policy.Ceiling, error)
+	// Settings judges the operator's files for skep doctor; nil judges none.
+	Settings func() []doctor.Finding
 	// Names are the files that are watched for the boxes (B101).
 	Names resolvers.Files
 }

@@ -7,6 +7,7 @@ import (
 
 	"skep.dev/skep/internal/config"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/doctor"
 	"skep.dev/skep/internal/place"
 	"skep.dev/skep/internal/policy"
 )
@@ -31,6 +32,16 @@ func ceilingOf(file string) func() (policy.Ceiling, error) {
 			Limits: c.Limited, Allow: boxlink.Rules(c.Allow), Deny: boxlink.Rules(c.Deny), Open: boxlink.Ranges(c.Open),
 			Mixed: c.RefuseMixed,
 		}, nil
+	}
+}
+
+// settingsOf judges both files as a cell would find them.
+func settingsOf(p place.Places, o options) func() []doctor.Finding {
+	return func() []doctor.Finding {
+		return doctor.Settings(configOf(p, o), func() error {
+			_, err := config.LoadCeiling(p.Ceiling)
+			return err
+		})
 	}
 }
 

@@ -92,7 +92,7 @@ func Run(args []string, b build.Build, stderr io.Writer) error {
 				Program: filepath.Join(programs, "skep-model"), Load: configOf(places, o), Record: record, Lost: lost, Stderr: os.Stderr, Log: log,
 			}
 		},
-		Orphan: native.EndOrphan, Ceiling: ceilingOf(places.Ceiling),
+		Orphan: native.EndOrphan, Ceiling: ceilingOf(places.Ceiling), Settings: settingsOf(places, o),
 		Names:    resolvers.Files{Conf: "/etc/resolv.conf", Hosts: "/etc/hosts", Switch: "/etc/nsswitch.conf"},
 		LockWait: o.lockWait(),
 	})
