@@ -207,6 +207,9 @@ func (g *Gate) outcome(ctx context.Context, r Record) {
 	_ = g.Recorder.Record(context.WithoutCancel(ctx), r)
 }
 
+// Open is how many flows are open, or wait for their last record.
+func (g *Gate) Open() int { return int(g.open.Load()) }
+
 // Full is why no new flow has room now, or None.
 func (g *Gate) Full() flow.Reason {
 	switch {

@@ -63,9 +63,6 @@ func (l *Listener) Serve(ctx context.Context, from net.Listener) error {
 	}
 }
 
-// Open is how many connections are open.
-func (l *Listener) Open() int { return int(l.open.Load()) }
-
 // full refuses a connection for which there is no room, before its head is read (B42).
 func (l *Listener) full(ctx context.Context, c net.Conn) {
 	refuse(c, flow.Busy, "")

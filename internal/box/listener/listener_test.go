@@ -145,8 +145,8 @@ func TestTwoListeners(t *testing.T) {
 	_, _ = io.WriteString(half, "CONNECT ")
 	_ = a.from.Close()
 	a.end()
-	if err := <-a.over; err != nil || a.Open() != 0 {
-		t.Errorf("%v, %d open", err, a.Open())
+	if err := <-a.over; err != nil || a.open.Load() != 0 {
+		t.Errorf("%v, %d open", err, a.open.Load())
 	}
 	for _, c := range []net.Conn{conns[0], half} {
 		if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {

@@ -1,0 +1,201 @@
+package connector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"skep.dev/skep/internal/boundary/link"
+	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/sys"
+)
+
+// Bounds of what is asked of a box (B150).
+const (
+	installWithin = 10 * time.Second // also its start
+	askWithin     = 2 * time.Second
+	endWithin     = 10 * time.Second
+)
+
+var errGone = errors.New("the box has ended")
+
+// running is one box and what it was told.
+type running struct {
+	who    identity
+	sink   *Sink
+	socket string
+	below  string // the directory that is the socket's alone, or ""
+	conn   *link.Conn
+	file   *os.File // of conn
+	cmd    *exec.Cmd
+
+	asking    sync.Mutex // one question at a time
+	installed chan link.Installed
+	status    chan link.Status
+	gone      chan struct{} // its process has ended, and its socket is removed
+	ended     error         // set before gone is closed: nil after an order to end
+}
+
+// start makes the socket, starts a box behind it, and waits until that serves under the policy.
+func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy) (*running, error) {
+	egress, err := listen(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = egress.Close() }()
+	who.Listener = socket
+	r := &running{
+		below: c.own(socket),
+		who:   who, sink: c.Sink, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
+		gone: make(chan struct{}),
+	}
+	if err := r.spawn(c.Box, egress); err != nil {
+		r.tidy()
+		return nil, err
+	}
+	go r.hear()
+	assign := link.Assign{
+		Cell: who.Sandbox, Agent: who.Agent, Generation: who.Generation, UDP: c.UDP, Flows: c.Flows, Head: c.Head, Idle: c.Idle, Policy: p, Names: c.names(),
+	}
+	if err := r.install(ctx, link.Order{Assign: &assign}); err != nil {
+		r.kill()
+		return nil, err
+	}
+	return r, nil
+}
+
+// spawn starts the program with its two descriptors and nothing else.
+func (r *running) spawn(box string, egress *os.File) error {
+	ours, theirs, err := sys.StreamPair()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = theirs.Close() }()
+	r.file, r.conn = ours, link.New(ours)
+	r.cmd = exec.Command(box, "tunnel")
+	r.cmd.Env, r.cmd.Dir, r.cmd.Stderr = []string{}, "/", os.Stderr
+	r.cmd.ExtraFiles = []*os.File{theirs, egress}
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is ours to answer
+	if err := r.cmd.Start(); err != nil {
+		_ = ours.Close()
+		return fmt.Errorf("start the box: %w", err)
+	}
+	return nil
+}
+
+// hear does what the box asks, until it ends. Its socket goes with it.
+func (r *running) hear() {
+	done, err := r.words()
+	r.signal() // it may not live on unheard
+	if how := r.cmd.Wait(); errors.Is(err, io.EOF) {
+		err = errors.Join(errGone, how)
+	}
+	r.tidy()
+	_ = r.file.Close()
+	if !done {
+		r.ended = err
+	}
+	close(r.gone)
+}
+
+// tidy removes the socket, and its directory if that was made for it.
+func (r *running) tidy() {
+	_ = os.Remove(r.socket)
+	if r.below != "" {
+		_ = os.Remove(r.below) // unless something else is in it
+	}
+}
+
+// signal kills the process; that it has gone is for Wait to say.
+func (r *running) signal() { _ = r.cmd.Process.Kill() }
+
+// words is whether the box has ended its flows and recorded them, or why it is heard no more.
+func (r *running) words() (done bool, err error) {
+	for {
+		var w link.Word
+		if err := r.conn.Receive(&w); err != nil {
+			return false, err
+		}
+		switch {
+		case w.Batch != nil:
+			err := r.sink.append(r.who, w.Batch.Records)
+			if err := r.conn.Send(link.Order{Wrote: &link.Wrote{Batch: w.Batch.Number, OK: err == nil}}); err != nil {
+				return false, err
+			}
+		case w.Installed != nil:
+			offer(r.installed, *w.Installed)
+		case w.Status != nil:
+			offer(r.status, *w.Status)
+		case w.Done:
+			return true, nil
+		default:
+			return false, errors.New("the box said nothing that is understood")
+		}
+	}
+}
+
+// offer leaves an answer for whoever asked; one that nobody asked for is dropped.
+func offer[T any](to chan T, v T) {
+	select {
+	case to <- v:
+	default:
+	}
+}
+
+// install has the box take an order that it answers with Installed.
+func (r *running) install(ctx context.Context, o link.Order) error {
+	a, err := ask(ctx, r, o, r.installed, installWithin)
+	switch {
+	case err != nil:
+		return fmt.Errorf("install a policy: %w", err)
+	case a.Fault != "":
+		return fmt.Errorf("the box refused the policy: %s", a.Fault)
+	}
+	return nil
+}
+
+// ask sends an order and waits for its answer.
+func ask[T any](ctx context.Context, r *running, o link.Order, answers chan T, within time.Duration) (answer T, err error) {
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	select {
+	case <-answers: // of an earlier question that nobody waited for
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := r.conn.Send(o); err != nil {
+		return answer, errGone
+	}
+	select {
+	case answer = <-answers:
+		return answer, nil
+	case <-r.gone:
+		return answer, errGone
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+}
+
+// end has the box end its flows and record them, and is back when it is gone. One that
+// takes too long is killed first (B150).
+func (r *running) end() {
+	late := time.AfterFunc(endWithin, r.signal)
+	defer late.Stop()
+	if r.conn.Send(link.Order{End: true}) != nil {
+		r.signal()
+	}
+	<-r.gone
+}
+
+// kill ends the box at once, and is back when it is gone.
+func (r *running) kill() {
+	r.signal()
+	<-r.gone
+}

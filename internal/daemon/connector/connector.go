@@ -1,0 +1,307 @@
+package connector
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/boundary/link"
+	"skep.dev/skep/internal/bundle"
+	"skep.dev/skep/internal/credential"
+	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/policy"
+)
+
+// MaxBatch bounds the bundles of one call (B150).
+const MaxBatch = 256
+
+// Faults that callers tell apart.
+var (
+	ErrNoVerifier = errors.New("the bundle's credential cannot be judged: the connector was started without --credential-issuer and --credential-audience")
+	ErrUnknown    = errors.New("no such agent is attached")
+	ErrClosed     = errors.New("the connector is ending")
+)
+
+// Connector attaches agents. Its fields are set before the first and not changed.
+type Connector struct {
+	Box        string                         // path of skep-box
+	Dir        string                         // where each agent gets a directory with its socket
+	Verifier   *credential.Verifier           // nil: only with Unverified, or without bundles
+	Unverified bool                           // --insecure-unverified-bundle (B213)
+	Ceiling    func() (policy.Ceiling, error) // the operator's, read anew (B87)
+	Names      func() *skepv1.ResolverUpdate  // what the host knows now
+	Sink       *Sink
+	UDP        bool          // connect-udp is served
+	Flows      int           // of one agent; 0: the most there may be
+	Head, Idle time.Duration // 0: the defaults
+	Generation uint64        // of the first agent; each later one has the next
+
+	mu       sync.Mutex
+	agents   map[string]*slot
+	attached uint64
+	closed   bool
+}
+
+// slot is one agent's place. Calls about one agent wait for each other, and for no other's.
+type slot struct {
+	users int // guarded by Connector.mu
+
+	mu     sync.Mutex
+	run    *running // nil while nothing is attached
+	digest [sha256.Size]byte
+	bundle *bundle.Bundle
+	policy policy.Policy
+	expiry time.Time // of the credential; zero without one
+}
+
+// Attached is what Attach gives.
+type Attached struct {
+	Agent, Egress string
+	Expiry        time.Time // of the credential; zero without one
+	Warnings      []string
+}
+
+// use calls f with an agent's slot, alone.
+func (c *Connector) use(id string, f func(*slot) error) error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	s := c.take(id)
+	c.mu.Unlock()
+	defer c.give(id, s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.ending() { // meanwhile; nobody would end what is begun now
+		return ErrClosed
+	}
+	return f(s)
+}
+
+func (c *Connector) ending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// take and give keep a slot while somebody uses it or something is attached. mu is held
+// for take.
+func (c *Connector) take(id string) *slot {
+	if c.agents == nil {
+		c.agents = map[string]*slot{}
+	}
+	s := c.agents[id]
+	if s == nil {
+		s = &slot{}
+		c.agents[id] = s
+	}
+	s.users++
+	return s
+}
+
+func (c *Connector) give(id string, s *slot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.users--; s.users == 0 && !s.lives() {
+		delete(c.agents, id)
+	}
+}
+
+// lives reports whether the agent's box is there. It is for one who uses the slot alone.
+func (s *slot) lives() bool {
+	if s.run == nil {
+		return false
+	}
+	select {
+	case <-s.run.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// Attach gives the agent of a bundle its boundary. The same bundle again gives the same
+// socket; a changed one is a swap of the policy (B210). name is what faults call the bundle.
+func (c *Connector) Attach(ctx context.Context, name string, src []byte) (Attached, error) {
+	b, faults := bundle.Parse(name, src)
+	if faults != nil {
+		return Attached{}, faults.Err()
+	}
+	return c.AttachAt(ctx, b, sha256.Sum256(src), "")
+}
+
+// AttachAt attaches a bundle that was read, at a socket of the caller's choice, or with
+// an empty one at the agent's own below Dir.
+func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha256.Size]byte, socket string) (Attached, error) {
+	expiry, err := c.verify(ctx, b, b.Credential)
+	if err != nil {
+		return Attached{}, err
+	}
+	p, err := c.policyOf(b)
+	if err != nil {
+		return Attached{}, err
+	}
+	out := Attached{Agent: b.Agent, Expiry: expiry, Warnings: slices.Clone(b.Warnings)}
+	if socket == "" {
+		socket = filepath.Join(c.Dir, b.Agent, "egress.sock")
+	}
+	err = c.use(b.Agent, func(s *slot) error {
+		if err := c.attach(ctx, s, b, p, socket, s.digest != digest); err != nil {
+			return err
+		}
+		s.digest, s.bundle, s.policy, s.expiry = digest, b, p, expiry
+		out.Egress = s.run.socket
+		return nil
+	})
+	return out, err
+}
+
+// attach starts a box, or swaps the policy of the one there is.
+func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p policy.Policy, socket string, changed bool) error {
+	if !s.lives() {
+		who := c.identityOf(b)
+		run, err := start(ctx, c, who, socket, p)
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
+		}
+		s.run = run
+		go c.watch(run)
+		return c.Sink.event(run.who, "attached", "")
+	}
+	if !changed && s.policy.Version == p.Version {
+		return nil
+	}
+	if s.bundle.ExternalID != b.ExternalID {
+		return fmt.Errorf("attach %s: it is attached as another external_id; detach it first", b.Agent)
+	}
+	if err := s.run.install(ctx, link.Order{Policy: &p}); err != nil {
+		return fmt.Errorf("change what %s may reach: %w", b.Agent, err)
+	}
+	return c.Sink.event(s.run.who, "swapped", "")
+}
+
+// own is the directory of a socket below Dir.
+func (c *Connector) own(socket string) string {
+	if dir := filepath.Dir(socket); c.Dir != "" && filepath.Dir(dir) == filepath.Clean(c.Dir) {
+		return dir
+	}
+	return ""
+}
+
+// watch records that a box has ended by itself.
+func (c *Connector) watch(r *running) {
+	<-r.gone
+	if r.ended != nil {
+		_ = c.Sink.event(r.who, "died", r.ended.Error()) // the sink's own fault is told by the next record
+	}
+}
+
+// identityOf names a new box's cell.
+func (c *Connector) identityOf(b *bundle.Bundle) identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	who := identity{Sandbox: b.Agent, Agent: b.Agent, ExternalID: b.ExternalID, Generation: max(c.Generation, 1) + c.attached, Meta: meta{"verified"}}
+	c.attached++
+	switch {
+	case b.Agent == "":
+		who.Sandbox, who.Meta.Identity = "unnamed", "none"
+	case c.Unverified:
+		who.Meta.Identity = "unverified"
+	}
+	return who
+}
+
+// verify judges the credential at path for the agent of a bundle (B212).
+func (c *Connector) verify(ctx context.Context, b *bundle.Bundle, path string) (time.Time, error) {
+	switch {
+	case b.Agent == "" || c.Unverified:
+		return time.Time{}, nil
+	case c.Verifier == nil:
+		return time.Time{}, ErrNoVerifier
+	case b.ExternalID == "" || path == "":
+		return time.Time{}, fmt.Errorf("the bundle of %s needs agent.external_id and agent.credential, to be verified", b.Agent)
+	}
+	token, err := readSmall(path)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the credential of %s: %w", b.Agent, err)
+	}
+	expiry, err := c.Verifier.Verify(ctx, string(token), b.ExternalID)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("verify the credential of %s: %w", b.Agent, err)
+	}
+	return expiry, nil
+}
+
+// policyOf is a bundle's rules under the operator's ceiling. Its version is the digest of
+// all of it.
+func (c *Connector) policyOf(b *bundle.Bundle) (policy.Policy, error) {
+	ceiling, err := c.Ceiling()
+	if err != nil {
+		return policy.Policy{}, err
+	}
+	p := policy.Policy{Rules: boxlink.Rules(b.Allow), Ceiling: ceiling}
+	if err := p.Check(); err != nil {
+		return policy.Policy{}, err
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return policy.Policy{}, fmt.Errorf("digest a policy: %w", err)
+	}
+	digest := sha256.Sum256(text)
+	p.Version = hex.EncodeToString(digest[:])
+	return p, nil
+}
+
+// names is what the host knows, in the form of a box.
+func (c *Connector) names() link.Names { return namesOf(c.Names()) }
+
+func namesOf(u *skepv1.ResolverUpdate) link.Names {
+	n := link.Names{Hosts: map[string][]netip.Addr{}}
+	for _, text := range u.GetResolvers() {
+		if a, err := netip.ParseAddrPort(text); err == nil {
+			n.Resolvers = append(n.Resolvers, a)
+		}
+	}
+	for _, h := range u.GetHosts() {
+		n.Hosts[h.GetName()] = addresses(h.GetAddresses())
+	}
+	n.Own = addresses(u.GetOwnAddresses())
+	return n
+}
+
+func addresses(texts []string) (out []netip.Addr) {
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			out = append(out, a.Unmap().WithZone(""))
+		}
+	}
+	return out
+}
+
+// maxCredential is more than any credential that is taken.
+const maxCredential = 64 << 10
+
+// readSmall reads a file that is not larger than a credential may be.
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no plain file", path)
+	case info.Size() > maxCredential:
+		return nil, credential.ErrSize
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,75 @@
+package connector
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"skep.dev/skep/internal/sys"
+)
+
+// maxPath is how long a socket's path may be, in bytes: what every guest can name (B30).
+const maxPath = 104
+
+// listen makes the socket of one agent: mode 0600, in a directory of ours that nobody
+// else enters (B30). A dead socket is replaced; what lives or is no socket is not (B31).
+func listen(path string) (*os.File, error) {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("the socket path %s has %d bytes; at most %d are allowed: choose a shorter one", path, len(path), maxPath)
+	}
+	if err := directory(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if err := replaceable(path); err != nil {
+		return nil, err
+	}
+	return sys.ListenUnix(path, sys.Stream)
+}
+
+// directory makes dir, or sees that it is ours alone.
+func directory(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, fs.ErrExist) {
+		if err != nil {
+			err = fmt.Errorf("make the directory of a socket: %w", err)
+		}
+		return err
+	}
+	f, stat, err := sys.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("look at the directory of a socket: %w", err)
+	}
+	_ = f.Close()
+	switch {
+	case int(stat.UID) != os.Getuid():
+		return fmt.Errorf("the directory %s is another user's: the socket of a cell needs one of its own", dir)
+	case stat.Mode&0o077 != 0:
+		return fmt.Errorf("the directory %s is open to others (mode %04o): chmod 700 %[1]s, or name a directory of its own", dir, stat.Mode&0o777)
+	}
+	return nil
+}
+
+// replaceable sees to it that nothing is at path.
+func replaceable(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at the socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is there and no socket: remove it, or choose another path", path)
+	}
+	f, err := sys.ConnectUnix(path, sys.Stream) // does not wait: it is answered or it is not
+	if err == nil {
+		_ = f.Close()
+	}
+	if !errors.Is(err, sys.ErrNotListening) {
+		return fmt.Errorf("another boundary is already listening at %s", path)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("replace a dead socket: %w", err)
+	}
+	return nil
+}
