@@ -96,6 +96,8 @@ func (d *decider) egress() (flow.Verdict, demand) {
 		return flow.Verdict{Reason: unlisted, AllowWith: NotPermitted}, demand{}
 	case onFloor:
 		return flow.Verdict{Reason: unlisted, AllowWith: openLine(floor, d.q.Port)}, demand{}
+	case !mine.ok && d.p.AskUnlisted:
+		mine.ok, mine.demand = true, unlistedDemand(d.q)
 	case !mine.ok:
 		return flow.Verdict{Reason: mine.why, Rule: mine.rule.ID, Line: mine.rule.Line, AllowWith: allowLine(mine.q)}, demand{}
 	}
@@ -108,6 +110,9 @@ func (d *decider) egress() (flow.Verdict, demand) {
 			operators.demand.requests[i].operators = true
 		}
 		mine.demand = mine.demand.and(operators.demand)
+	}
+	if mine.demand.ask {
+		return d.answer(mine)
 	}
 	return flow.Verdict{Decision: flow.Allow, Rule: mine.rule.ID, Line: mine.rule.Line}, mine.demand
 }

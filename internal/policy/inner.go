@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"time"
 
 	"skep.dev/skep/internal/flow"
 )
@@ -26,12 +27,14 @@ type demand struct {
 	requests []requests // each of them must admit a request
 
 	correlate bool
+	ask       bool
+	hold      time.Duration // of ask
 }
 
 // demands is the rule's own, with the default of its kind (B110). A literal that
 // must speak HTTP is checked: its Host must be the address (B112).
 func (r *Rule) demands() demand {
-	d := demand{inner: r.Inner, http: r.HTTP, correlate: r.Correlate}
+	d := demand{inner: r.Inner, http: r.HTTP, correlate: r.Correlate, ask: r.Ask, hold: r.Hold}
 	switch {
 	case d.inner != InnerDefault:
 	case r.isLiteral() && !r.HTTP:
@@ -44,7 +47,8 @@ func (r *Rule) demands() demand {
 
 // and is the stricter of each.
 func (d demand) and(other demand) demand {
-	out := demand{inner: max(d.inner, other.inner), http: d.http || other.http, requests: d.requests, correlate: d.correlate || other.correlate}
+	out := demand{inner: max(d.inner, other.inner), http: d.http || other.http, requests: d.requests, correlate: d.correlate || other.correlate,
+		ask: d.ask || other.ask, hold: max(d.hold, other.hold)}
 	if len(other.requests) > 0 {
 		out.requests = slices.Concat(d.requests, other.requests)
 	}

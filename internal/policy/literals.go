@@ -27,8 +27,14 @@ func Literals(p Policy, t flow.Transport) []Span {
 		if r.IP.IsValid() {
 			dst = netip.PrefixFrom(r.IP, r.IP.BitLen())
 		}
-		if dst.IsValid() && r.carries(t) {
+		if dst.IsValid() && r.carries(t) && !r.Ask {
 			granted[dst] = join(granted[dst], r.Ports)
+		}
+	}
+	for _, a := range p.Answers {
+		if a.Addr.IsValid() && a.Allow && !a.Used && a.Transport == t {
+			dst := netip.PrefixFrom(a.Addr, a.Addr.BitLen())
+			granted[dst] = join(granted[dst], right.Ports{{First: a.Port, Last: a.Port}})
 		}
 	}
 	var out []Span

@@ -18,6 +18,9 @@ type Policy struct {
 	Resolved []Range // resolved_addresses: never allows a literal (B85)
 	Model    bool    // the cell has a model right (B70 row 1)
 	Ceiling  Ceiling
+
+	AskUnlisted bool     // a person is asked about what no rule matches (B85)
+	Answers     []Answer // what people said when they were asked (B143)
 }
 
 // Ceiling is the operator's second policy (B87). The zero Ceiling limits nothing
@@ -49,6 +52,9 @@ func (p Policy) Check() error {
 			}
 			ids[r.ID] = true
 		}
+	}
+	if err := checkAnswers(p.Answers); err != nil {
+		return err
 	}
 	t := address.New()
 	for _, ranges := range [][]Range{p.Resolved, p.Ceiling.Resolved} {

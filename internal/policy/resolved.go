@@ -105,6 +105,11 @@ func Ports(host string, t flow.Transport, p Policy) right.Ports {
 			cuts = append(cuts, uint32(part.First), uint32(part.Last)+1)
 		}
 	}
+	for _, a := range p.Answers {
+		if a.Name == host {
+			cuts = append(cuts, uint32(a.Port), uint32(a.Port)+1)
+		}
+	}
 	return pieces(cuts, func(port uint16) bool {
 		q.Port = port
 		return Decide(q, p).Allowed()

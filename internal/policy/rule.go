@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
@@ -43,6 +44,9 @@ type Rule struct {
 	Inner    InnerCheck
 	HTTP     bool         // plain HTTP on a port other than 80 (B112)
 	Resolve  []netip.Addr // what an exact name resolves to, instead of asking (B84)
+
+	Ask  bool          // a person is asked (B140)
+	Hold time.Duration // how long a flow waits for the answer; 0: it is refused at once
 
 	Methods, Paths []string // of the requests that it admits; none: every one (B83)
 	EncodedSlash   bool     // Paths match paths with an encoded slash, too
@@ -98,6 +102,8 @@ func (r Rule) Check() error {
 		return fmt.Errorf("rule %q: unknown inner check %d", r.ID, r.Inner)
 	case r.Inner == InnerName && r.isLiteral() && !r.HTTP:
 		return fmt.Errorf("rule %q: an inner check of a literal needs http, since it has no name", r.ID)
+	case r.Hold < 0 || r.Hold > MaxHold || r.Hold > 0 && !r.Ask:
+		return fmt.Errorf("rule %q: a hold belongs to ask and lasts at most %s", r.ID, MaxHold)
 	case r.Inner == InnerOff && r.HTTP:
 		return fmt.Errorf("rule %q: http and no inner check contradict each other", r.ID)
 	case r.limits() && (r.Inner == InnerOff || r.Inner == InnerTLS || r.UDP || !r.HTTP && !right.AllHTTP(r.Ports)):

@@ -1,0 +1,94 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/name"
+)
+
+// Bounds of asking (B140, B150).
+const (
+	MaxHold    = 120 * time.Second
+	MaxAnswers = 256
+)
+
+// Answer is what a person said about one destination (B143). It is no rule: it turns an
+// ask into an allow or a denial, and nothing else.
+type Answer struct {
+	ID        string // of the card
+	Name      string // or Addr, as in a Request
+	Addr      netip.Addr
+	Port      uint16
+	Transport flow.Transport
+
+	Allow bool
+	Used  bool // Once was said, and a flow has been: it stands for that one alone
+}
+
+func checkAnswers(answers []Answer) error {
+	if len(answers) > MaxAnswers {
+		return fmt.Errorf("policy has %d answers, more than %d", len(answers), MaxAnswers)
+	}
+	for _, a := range answers {
+		plain, err := name.Host(a.Name)
+		switch {
+		case a.ID == "" || a.Port == 0 || (a.Name == "") == !a.Addr.IsValid():
+			return fmt.Errorf("answer %q names no destination", a.ID)
+		case a.Name != "" && (err != nil || plain != a.Name), a.Addr.Is4In6(), a.Addr.Zone() != "":
+			return fmt.Errorf("answer %q: its destination is not in its normal form", a.ID)
+		}
+	}
+	return nil
+}
+
+func (a Answer) about(q flow.Request) bool {
+	return a.Name == q.Name && a.Addr == q.Addr && a.Port == q.Port && a.Transport == q.Transport
+}
+
+// unlistedDemand is what is asked of a flow that no rule matches: a person, and what is
+// the default of its kind.
+func unlistedDemand(q flow.Request) demand {
+	r := Rule{Name: q.Name, IP: q.Addr}
+	d := r.demands()
+	d.ask = true
+	return d
+}
+
+// answer is the verdict about a flow of which a person is asked: what the person said,
+// the last of several, or the question.
+func (d *decider) answer(mine judged) (flow.Verdict, demand) {
+	v := flow.Verdict{Decision: flow.Ask, Hold: mine.demand.hold, Reason: flow.ApprovalNeeded, Rule: mine.rule.ID, Line: mine.rule.Line, AllowWith: allowLine(d.q)}
+	for _, a := range d.p.Answers {
+		switch {
+		case !a.about(d.q) || a.Used:
+		case a.Allow:
+			v = flow.Verdict{Decision: flow.Allow, Rule: a.ID, Line: mine.rule.Line}
+		default:
+			v = flow.Verdict{Reason: flow.ApprovalDenied, Rule: a.ID, Line: mine.rule.Line, AllowWith: allowLine(d.q)}
+		}
+	}
+	if v.Allowed() {
+		return v, mine.demand
+	}
+	return v, demand{}
+}
+
+// Stands reports whether a flow that is open under a rule, or under an answer, may go on
+// under a policy (B161): what was said once stands for the flow that took it.
+func Stands(q flow.Request, p Policy, rule string) bool {
+	for i, a := range p.Answers {
+		if a.ID == rule && a.Used && a.Allow {
+			used := p
+			used.Answers = []Answer{p.Answers[i]}
+			used.Answers[0].Used = false
+			return DecideInner(q, used).Allowed() || q.Inner == flow.Inner{} && Decide(q, used).Allowed()
+		}
+	}
+	if q.Inner == (flow.Inner{}) {
+		return Decide(q, p).Allowed()
+	}
+	return DecideInner(q, p).Allowed()
+}
