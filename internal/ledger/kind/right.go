@@ -64,7 +64,8 @@ type ApprovalOpened struct {
 	Proposal string `json:"proposal"`
 	Hash     string `json:"hash"` // SHA-256 of the proposal in full
 	Subject  string `json:"subject"`
-	Expires  string `json:"expires"` // UTC, nanoseconds
+	Expires  string `json:"expires"`          // UTC, nanoseconds
+	Detail   string `json:"detail,omitempty"` // the proposal in full, as the hash binds it (B142)
 }
 
 // ApprovalDecided is the answer: which identity, for which hash, at the
