@@ -37,6 +37,7 @@ type Gate struct {
 	open   atomic.Int64
 	udp    atomic.Int64 // of open
 	living living
+	taken  taken
 	live   sync.WaitGroup
 }
 
@@ -68,9 +69,16 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 
 	q = g.identify(q)
 	v, p := g.decide(q)
+	once := v.Allowed() && p.value.IsOnce(v.Rule)
+	if once && !g.taken.first(v.Rule) {
+		v = flow.Verdict{Decision: flow.Ask, Reason: flow.ApprovalNeeded, Rule: v.Rule, Line: v.Line}
+	}
 	if v.Allowed() {
 		if why := g.enter(q.Transport); why != flow.None {
 			v = flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
+			if once {
+				g.taken.back(v.Rule)
+			}
 		} else {
 			defer g.leave(q.Transport)
 		}
@@ -83,11 +91,14 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 	}
 	if err := g.record(ctx, r); err != nil {
 		r.Verdict = flow.Verdict{Reason: endedOr(ctx, g.unrecorded(err)), Rule: v.Rule, Line: v.Line}
+		if once {
+			g.taken.back(v.Rule)
+		}
 		from.Refuse(r.Verdict.Reason, "")
 		g.refuse(ctx, r)
 		return
 	}
-	ctx, one := g.begin(ctx, q, p)
+	ctx, one := g.begin(ctx, q, v.Rule, p)
 	defer g.finish(one)
 	permit := Permit{request: q, policy: p.value, bytes: g.Bytes, idle: g.Idle}
 	up, err := g.dest(q).Open(ctx, permit)

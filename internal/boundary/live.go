@@ -19,15 +19,16 @@ type living struct {
 // alive is one of them.
 type alive struct {
 	request flow.Request
+	rule    string     // that allowed it
 	address netip.Addr // that was dialed; invalid before
 	end     context.CancelFunc
 }
 
 // begin has q judged again with every policy from now on. decided is the policy that
 // allowed it: one that came meanwhile is asked at once.
-func (g *Gate) begin(ctx context.Context, q flow.Request, decided held) (context.Context, *alive) {
+func (g *Gate) begin(ctx context.Context, q flow.Request, rule string, decided held) (context.Context, *alive) {
 	ctx, end := context.WithCancel(ctx)
-	a := &alive{request: q, end: end}
+	a := &alive{request: q, rule: rule, end: end}
 	g.living.mu.Lock()
 	defer g.living.mu.Unlock()
 	if g.living.all == nil {
@@ -70,7 +71,7 @@ func (g *Gate) judgeAgain() {
 // judge is for holders of the lock.
 func (a *alive) judge(now *policy.Policy) {
 	switch {
-	case !policy.Decide(a.request, *now).Allowed():
+	case !policy.Stands(a.request, *now, a.rule):
 		a.end()
 	case a.request.Name != "" && a.address.IsValid() && policy.Dispatch(a.request) == policy.RowEgress && !policy.Keep(a.request, *now, a.address):
 		a.end()

@@ -88,7 +88,7 @@ func TestSwapWhileAFlowIsOpened(t *testing.T) {
 	if err := g.Install(policy.Policy{Version: "2"}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, one := g.begin(t.Context(), q, decided)
+	ctx, one := g.begin(t.Context(), q, "", decided)
 	defer g.finish(one)
 	<-ctx.Done()
 }

@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,9 @@ type admission struct {
 	kernel *kernel
 	policy func() policy.Policy
 
+	swap      sync.RWMutex // held while the kernel is told
+	addresses []span       // of literal rules, in the kernel's sets
+
 	mu    sync.Mutex
 	known map[netip.Addr]*admitted
 }
@@ -24,6 +28,7 @@ type admission struct {
 type admitted struct {
 	done  chan struct{} // closed when err is set
 	err   error
+	host  string
 	spans []span
 }
 
@@ -35,13 +40,12 @@ func newAdmission(k *kernel, p func() policy.Policy) *admission {
 // the name. Parallel calls for one address share one attempt; a failed attempt
 // is made again by the next call.
 func (a *admission) Admit(ctx context.Context, host string, addr netip.Addr) error {
+	a.swap.RLock()
+	defer a.swap.RUnlock()
 	a.mu.Lock()
 	have := a.known[addr]
 	if have == nil {
-		have = &admitted{done: make(chan struct{})}
-		for _, ports := range policy.Ports(host, flow.TCP, a.policy()) {
-			have.spans = append(have.spans, span{transport: flow.TCP, first: addr, ports: ports})
-		}
+		have = &admitted{done: make(chan struct{}), host: host, spans: spansOf(host, addr, a.policy())}
 		a.known[addr] = have
 		a.mu.Unlock()
 		have.err = a.kernel.change(ctx, opAdd, have.spans)
@@ -75,6 +79,8 @@ func (a *admission) Withdraw(addr netip.Addr) {
 	}
 	go func() {
 		<-have.done
+		a.swap.RLock()
+		defer a.swap.RUnlock()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = a.kernel.change(ctx, opRemove, have.spans)
@@ -83,11 +89,61 @@ func (a *admission) Withdraw(addr netip.Addr) {
 
 // literals opens the gate for the ip and cidr rules of the policy.
 func (a *admission) literals(ctx context.Context) error {
-	var spans []span
-	for _, s := range policy.Literals(a.policy(), flow.TCP) {
+	a.addresses = addresses(a.policy())
+	return a.kernel.change(ctx, opAdd, a.addresses)
+}
+
+func addresses(p policy.Policy) (spans []span) {
+	for _, s := range policy.Literals(p, flow.TCP) {
 		for _, ports := range s.Ports {
 			spans = append(spans, span{transport: flow.TCP, first: s.First, last: s.Last, ports: ports})
 		}
 	}
-	return a.kernel.change(ctx, opAdd, spans)
+	return spans
+}
+
+// follow makes the sets what the policy of now says. What is not needed any more goes
+// first: an element that overlaps another is none. Of a name that the kernel could not be
+// told of in time the next question tells it.
+func (a *admission) follow(ctx context.Context) {
+	a.swap.Lock() // nobody is admitted meanwhile
+	defer a.swap.Unlock()
+	now := a.policy()
+	var gone, come []span
+	change := func(before, after []span) {
+		for _, s := range before {
+			if !slices.Contains(after, s) {
+				gone = append(gone, s)
+			}
+		}
+		for _, s := range after {
+			if !slices.Contains(before, s) {
+				come = append(come, s)
+			}
+		}
+	}
+	after := addresses(now)
+	change(a.addresses, after)
+	a.addresses = after
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for addr, have := range a.known {
+		spans := spansOf(have.host, addr, now)
+		change(have.spans, spans)
+		have.spans = spans
+	}
+	err := a.kernel.change(ctx, opRemove, gone)
+	if err == nil {
+		err = a.kernel.change(ctx, opAdd, come)
+	}
+	if err != nil {
+		clear(a.known)
+	}
+}
+
+func spansOf(host string, addr netip.Addr, p policy.Policy) (spans []span) {
+	for _, ports := range policy.Ports(host, flow.TCP, p) {
+		spans = append(spans, span{transport: flow.TCP, first: addr, ports: ports})
+	}
+	return spans
 }

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"time"
 
+	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/right"
 )
 
-// event is one WatchResponse: exactly one of its three.
+// event is one WatchResponse: exactly one of its four.
 type event struct {
 	assignment *assignment
 	update     *names
+	policy     *policy.Policy
 	end        bool
 }
 
@@ -60,6 +63,9 @@ func eventOf(message []byte) (event, error) {
 			e.update = &n
 		case 3:
 			e.end = r.message(f) != nil
+		case 4:
+			p := r.policy(r.message(f))
+			e.policy = &p
 		default:
 			r.unknown("a message of the daemon", f)
 		}
@@ -130,6 +136,10 @@ func (r *reader) policy(b []byte) policy.Policy {
 			p.Model = r.flag(f)
 		case 5:
 			p.Ceiling = r.ceiling(r.message(f))
+		case 6:
+			p.AskUnlisted = r.flag(f)
+		case 7:
+			p.Answers = append(p.Answers, r.answer(r.message(f)))
 		default:
 			r.unknown("the policy", f)
 		}
@@ -200,12 +210,45 @@ func (r *reader) rule(b []byte) policy.Rule {
 			rule.EncodedSlash = r.flag(f)
 		case 17:
 			rule.Correlate = r.flag(f)
+		case 18:
+			rule.Ask = r.flag(f)
+		case 19:
+			rule.Hold = time.Duration(r.number(f, uint64(policy.MaxHold.Milliseconds()))) * time.Millisecond
 		default:
 			r.unknown("a rule", f)
 		}
 	})
 	rule.Ports = r.ports(ports)
 	return rule
+}
+
+func (r *reader) answer(b []byte) policy.Answer {
+	a := policy.Answer{Transport: flow.TCP}
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			a.ID = r.text(f)
+		case 2:
+			a.Name = r.text(f)
+		case 3:
+			a.Addr = r.addr(r.text(f))
+		case 4:
+			a.Port = uint16(r.number(f, math.MaxUint16))
+		case 5:
+			if r.flag(f) {
+				a.Transport = flow.UDP
+			}
+		case 6:
+			a.Allow = r.flag(f)
+		case 7:
+			a.Once = r.flag(f)
+		case 8:
+			a.Used = r.flag(f)
+		default:
+			r.unknown("an answer", f)
+		}
+	})
+	return a
 }
 
 func (r *reader) span(b []byte) policy.Range {

@@ -18,6 +18,7 @@ import (
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/h2"
+	"skep.dev/skep/internal/policy"
 )
 
 const (
@@ -102,9 +103,9 @@ func next(events *h2.Stream) (event, error) {
 	return event{}, errors.New("the daemon compressed a message")
 }
 
-// follow hands resolver updates on until the cell ends, which is nil, or the
+// follow hands on resolver updates and policies until the cell ends, which is nil, or the
 // stream breaks, which is an error: without the daemon nothing can be recorded.
-func (l *link) follow(update func(names)) error {
+func (l *link) follow(update func(names), swap func(policy.Policy) error) error {
 	now := l.current()
 	for {
 		e, err := next(now)
@@ -115,6 +116,10 @@ func (l *link) follow(update func(names)) error {
 			return err
 		case e.update != nil:
 			update(*e.update)
+		case e.policy != nil:
+			if err := swap(*e.policy); err != nil {
+				return err
+			}
 		case e.end:
 			return nil
 		default:

@@ -111,7 +111,10 @@ type box struct {
 	sockets  *sockets
 	gate     *boundary.Gate
 	internet Internet
-	policy   policy.Policy // as assigned, without the host's own addresses
+	policy   policy.Policy // as skepd sent it, without the host's own addresses
+	names    names
+
+	admission *admission
 
 	failed chan error // what runs for the whole life and has ended
 }
@@ -132,7 +135,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
 	}
 	b.limit(ctx, a.limits)
-	if err := b.install(a.names); err != nil {
+	if err := b.install(b.policy, a.names); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -147,6 +150,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	}
 	table := route.NewTable(route.DNSNames)
 	admit := newAdmission(b.kernel, b.gate.Policy)
+	b.admission = admit
 	b.server = &server{sockets: s, gate: b.gate, table: table,
 		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
 	b.early = &early{log: s.log, kernel: b.kernel, gate: b.gate, table: table}
@@ -179,14 +183,15 @@ func (b *box) limit(ctx context.Context, l limits) {
 	}, b.gate.Full)
 }
 
-// install makes the policy of the assignment the gate's, with the host's own
+// install makes a policy the gate's, with the host's own
 // addresses as they are now (B105), and tells the destination about names.
-func (b *box) install(n names) error {
-	p := b.policy
+func (b *box) install(assigned policy.Policy, n names) error {
+	p := assigned
 	p.Ceiling.Own = n.own
 	if err := b.gate.Install(p); err != nil {
 		return fmt.Errorf("install the policy: %w", err)
 	}
+	b.policy, b.names = assigned, n
 	b.internet.Set(n.resolvers, n.hosts)
 	return nil
 }
@@ -245,7 +250,7 @@ func (b *box) serve(ctx context.Context) error {
 	})
 	go b.early.watch(flows)
 	followed := make(chan error, 1)
-	go func() { followed <- b.link.follow(b.update) }()
+	go func() { followed <- b.link.follow(b.update, func(p policy.Policy) error { return b.swap(flows, p) }) }()
 	go func() { b.failed <- b.obey(ctx) }()
 
 	var err error
@@ -272,4 +277,21 @@ func (b *box) serve(ctx context.Context) error {
 
 // update takes new resolvers, hosts and own addresses. A policy that was valid
 // with the old addresses is with the new ones; were it not, the old one stays.
-func (b *box) update(n names) { _ = b.install(n) }
+func (b *box) update(n names) { _ = b.install(b.policy, n) }
+
+// swapBy bounds what the kernel may take to follow a policy; what it has not done by then
+// the gate refuses, or the next question of the name opens.
+const swapBy = time.Second
+
+// swap makes p the policy from now on: first the gate's, which decides every flow, then
+// the kernel's sets (B160). One that is not valid changes nothing, and ends the box:
+// skepd sends none.
+func (b *box) swap(ctx context.Context, p policy.Policy) error {
+	if err := b.install(p, b.names); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, swapBy)
+	defer cancel()
+	b.admission.follow(ctx)
+	return nil
+}

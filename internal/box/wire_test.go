@@ -32,7 +32,7 @@ func fullRule() *skepv1.BoxRule {
 	return &skepv1.BoxRule{
 		Id: "r", Line: 70000, Ports: []*skepv1.BoxPorts{{First: 80, Last: 81}, {First: 443, Last: 443}},
 		Tcp: true, Udp: true, Inner: "tls", Http: true, Resolve: []string{"192.0.2.7", "::ffff:192.0.2.8"},
-		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true,
+		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true, Ask: true, HoldMilliseconds: 5000,
 	}
 }
 
@@ -45,7 +45,9 @@ func TestAssignmentIsRead(t *testing.T) {
 	span := &skepv1.BoxRange{Cidr: "10.0.0.0/8", Ports: []*skepv1.BoxPorts{{First: 1, Last: 65535}}}
 	m := &skepv1.Assignment{
 		Cell: "cell", Agent: "agent.example", Generation: 1 << 63, Limits: &skepv1.BoxLimits{OpenFlows: 7, NewFlowsPerSecond: 8, IdleTcpSeconds: 9, Leased: true},
-		Policy: &skepv1.BoxPolicy{Version: "v", Rules: []*skepv1.BoxRule{named, suffix}, ResolvedAddresses: []*skepv1.BoxRange{span}, Model: true, Ceiling: &skepv1.BoxCeiling{
+		Policy: &skepv1.BoxPolicy{Version: "v", Rules: []*skepv1.BoxRule{named, suffix}, ResolvedAddresses: []*skepv1.BoxRange{span}, Model: true, AskUnlisted: true, Answers: []*skepv1.BoxAnswer{
+			{Id: "approval-a", Name: "a.test", Port: 443, Allow: true, Once: true, Used: true}, {Id: "approval-b", Ip: "9.9.9.9", Port: 53, Udp: true},
+		}, Ceiling: &skepv1.BoxCeiling{
 			Limits: true, Allow: []*skepv1.BoxRule{literal}, ResolvedAddresses: []*skepv1.BoxRange{span}, Deny: []*skepv1.BoxRule{cidr}, Open: []*skepv1.BoxRange{span}, NoFloor: true, MixedRefuse: true,
 		}},
 		Resolver: &skepv1.ResolverUpdate{Resolvers: []string{"192.0.2.1:53", "?"}, OwnAddresses: []string{"192.0.2.2", "?"}, Hosts: []*skepv1.HostsEntry{
@@ -61,13 +63,15 @@ func TestAssignmentIsRead(t *testing.T) {
 	ports, _ := right.NewPorts(right.PortRange{First: 80, Last: 81}, right.PortRange{First: 443, Last: 443})
 	all, _ := right.NewPorts(right.PortRange{First: 1, Last: 65535})
 	rule := policy.Rule{ID: "r", Line: 70000, Ports: ports, TCP: true, UDP: true, Inner: policy.InnerTLS, HTTP: true, Resolve: []netip.Addr{addr("192.0.2.7"), addr("192.0.2.8")},
-		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true}
+		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true, Ask: true, Hold: 5 * time.Second}
 	r := [4]policy.Rule{rule, rule, rule, rule}
 	r[0].Name, r[1].Suffix, r[1].Depth, r[2].IP, r[3].CIDR = "a.test", "x.test", 3, addr("9.9.9.9"), netip.MustParsePrefix("9.9.0.0/16")
 	spans := []policy.Range{{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: all}}
 	want := &assignment{
 		cell: "cell", agent: "agent.example", generation: 1 << 63, limits: limits{openFlows: 7, newFlows: 8, idleSeconds: 9, leased: true},
-		policy: &policy.Policy{Version: "v", Rules: r[:2], Resolved: spans, Model: true, Ceiling: policy.Ceiling{
+		policy: &policy.Policy{Version: "v", Rules: r[:2], Resolved: spans, Model: true, AskUnlisted: true, Answers: []policy.Answer{
+			{ID: "approval-a", Name: "a.test", Port: 443, Transport: flow.TCP, Allow: true, Once: true, Used: true}, {ID: "approval-b", Addr: addr("9.9.9.9"), Port: 53, Transport: flow.UDP},
+		}, Ceiling: policy.Ceiling{
 			Limits: true, Allow: r[2:3], Resolved: spans, Deny: r[3:], Open: spans, NoFloor: true, Mixed: true,
 		}},
 		names: names{

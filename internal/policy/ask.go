@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"skep.dev/skep/internal/flow"
@@ -25,7 +26,13 @@ type Answer struct {
 	Transport flow.Transport
 
 	Allow bool
-	Used  bool // Once was said, and a flow has been: it stands for that one alone
+	Once  bool // for one flow
+	Used  bool // of once: which has been, and the answer stands for it alone
+}
+
+// IsOnce tells whether a rule of a verdict is an answer for one flow.
+func (p Policy) IsOnce(rule string) bool {
+	return slices.ContainsFunc(p.Answers, func(a Answer) bool { return a.ID == rule && a.Once && !a.Used })
 }
 
 func checkAnswers(answers []Answer) error {
@@ -79,16 +86,12 @@ func (d *decider) answer(mine judged) (flow.Verdict, demand) {
 // Stands reports whether a flow that is open under a rule, or under an answer, may go on
 // under a policy (B161): what was said once stands for the flow that took it.
 func Stands(q flow.Request, p Policy, rule string) bool {
-	for i, a := range p.Answers {
-		if a.ID == rule && a.Used && a.Allow {
-			used := p
-			used.Answers = []Answer{p.Answers[i]}
-			used.Answers[0].Used = false
-			return DecideInner(q, used).Allowed() || q.Inner == flow.Inner{} && Decide(q, used).Allowed()
+	for _, a := range p.Answers {
+		if a.ID == rule && a.Used {
+			a.Used = false
+			p.Answers = []Answer{a}
+			break
 		}
 	}
-	if q.Inner == (flow.Inner{}) {
-		return Decide(q, p).Allowed()
-	}
-	return DecideInner(q, p).Allowed()
+	return Decide(q, p).Allowed()
 }

@@ -79,6 +79,10 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("%v", spans)
 	}
 	q := out("nowhere.test", 443)
+	p.Answers[0].Once = true
+	if !p.IsOnce("a1") || p.IsOnce("a3") {
+		t.Error("which answers are for one flow is not known")
+	}
 	p.Answers[0].Used = true
 	if v := Decide(q, p); v.Decision != flow.Ask || !Stands(q, p, "a1") || Stands(q, p, "other") {
 		t.Errorf("once: %+v, stands %v", v, Stands(q, p, "a1"))

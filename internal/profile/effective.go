@@ -59,6 +59,9 @@ func (p *Profile) effectiveNet(b *strings.Builder) {
 		lines = append(lines, "  - {"+netFields(r)+"}\n")
 	}
 	section(b, "net", lines)
+	if p.AskUnlisted {
+		b.WriteString("unlisted: ask\n")
+	}
 	lines = nil
 	for _, r := range p.Resolved {
 		lines = append(lines, fmt.Sprintf("  - {cidr: %s, ports: [%s]}\n", quote(r.Prefix.String()), ports(r.Ports)))
@@ -101,6 +104,9 @@ func netFields(r declared.NetRule) string {
 			quoted = append(quoted, quote(text))
 		}
 		parts = append(parts, list.key+": ["+strings.Join(quoted, ", ")+"]")
+	}
+	if r.Ask {
+		parts = append(parts, "ask: true")
 	}
 	if r.EncodedSlash {
 		parts = append(parts, "encoded_slash: true")

@@ -22,6 +22,10 @@ func Narrow(base, found *Profile) (*Profile, Faults) {
 		Paths: n.paths(), Net: n.net(), Resolved: n.resolved(), Model: n.model(), Budget: n.budget(),
 		Home: base.Home, Env: n.env(), Raw: base.Raw && (found.Raw || found.Line("terminal") == 0),
 	}
+	out.AskUnlisted = base.AskUnlisted && (found.AskUnlisted || found.Line("unlisted") == 0)
+	if found.AskUnlisted && !base.AskUnlisted {
+		n.wider(found.Line("unlisted"), "unlisted: ask", "a question about what no rule names")
+	}
 	if found.Home != "" && found.Home != base.Home {
 		n.wider(found.Line("home"), "home: "+found.Home, "a kept home")
 	}

@@ -75,9 +75,8 @@ func (r parser) net(n *strict.Node) {
 }
 
 func (r parser) unlisted(n *strict.Node) {
-	if word, ok := r.OneOf(n, "unlisted", "deny", "ask"); ok && word == "ask" {
-		r.Unsupported(n.Pos, n.Text, "unlisted: ask")
-	}
+	word, ok := r.OneOf(n, "unlisted", "deny", "ask")
+	r.p.AskUnlisted = ok && word == "ask"
 }
 
 func (r parser) resolved(n *strict.Node) {

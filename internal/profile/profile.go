@@ -17,16 +17,18 @@ type Faults = strict.Faults
 
 // Profile is a profile without fault. Its lists are in the order of the file.
 type Profile struct {
-	File     string // as the caller named it
-	Dir      string // absolute: what relative paths were resolved against
-	Paths    []PathRule
-	Net      []declared.NetRule
-	Resolved []declared.Range // B85: private addresses that allowed names may have
-	Model    right.Model
-	Budget   Budget
-	Home     string // "": a fresh and empty HOME; else the name of a kept one
-	Env      Env
-	Raw      bool // terminal: raw
+	File  string // as the caller named it
+	Dir   string // absolute: what relative paths were resolved against
+	Paths []PathRule
+	Net   []declared.NetRule
+	// AskUnlisted puts what no rule matches to a person (B85).
+	AskUnlisted bool
+	Resolved    []declared.Range // B85: private addresses that allowed names may have
+	Model       right.Model
+	Budget      Budget
+	Home        string // "": a fresh and empty HOME; else the name of a kept one
+	Env         Env
+	Raw         bool // terminal: raw
 
 	lines  map[string]int // of the top-level keys and the budget's
 	source []string       // the text, for the faults of Narrow

@@ -69,9 +69,10 @@ net:
   - {name: db.corp.example, ports: [5432], resolve: [10.0.1.50]}
   - {ip: 192.0.2.1, ports: [80], http: true}
   - {name: api.example.org, ports: [80], methods: [POST, GET], paths: ["/repos/*", "/a%2fb"], encoded_slash: true, correlate: true}
+  - {name: upload.example.org, ask: true}
   - {cidr: 10.0.0.0/8, ports: [25]}
   - {name: "*", ports: [22], inner: off}
-unlisted: deny
+unlisted: ask
 resolved_addresses: [{cidr: 10.1.0.0/16, ports: [443]}]
 model: {roles: [coder, "gpt-4.1"], tokens: 200_000, usd: 5.00}
 budget: {cpus: 0.5, cpu_time: 1h30m, memory: {limit: 4GiB, if_available: true}, wall: 20m, pids: 256, disk: 10GiB, net: 1GiB}

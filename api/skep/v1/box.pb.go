@@ -70,7 +70,7 @@ func (x FlowRecord_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlowRecord_Kind.Descriptor instead.
 func (FlowRecord_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{17, 0}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type WatchRequest struct {
@@ -124,6 +124,7 @@ type WatchResponse struct {
 	//	*WatchResponse_Assignment
 	//	*WatchResponse_Resolver
 	//	*WatchResponse_End
+	//	*WatchResponse_Policy
 	Event         isWatchResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -193,6 +194,15 @@ func (x *WatchResponse) GetEnd() *EndOfCell {
 	return nil
 }
 
+func (x *WatchResponse) GetPolicy() *BoxPolicy {
+	if x != nil {
+		if x, ok := x.Event.(*WatchResponse_Policy); ok {
+			return x.Policy
+		}
+	}
+	return nil
+}
+
 type isWatchResponse_Event interface {
 	isWatchResponse_Event()
 }
@@ -209,11 +219,17 @@ type WatchResponse_End struct {
 	End *EndOfCell `protobuf:"bytes,3,opt,name=end,proto3,oneof"` // stop accepting, end flows, write what is left, answer by Ready{done: true}
 }
 
+type WatchResponse_Policy struct {
+	Policy *BoxPolicy `protobuf:"bytes,4,opt,name=policy,proto3,oneof"` // from now on this one decides (B160); flows that it would not allow end (B161)
+}
+
 func (*WatchResponse_Assignment) isWatchResponse_Event() {}
 
 func (*WatchResponse_Resolver) isWatchResponse_Event() {}
 
 func (*WatchResponse_End) isWatchResponse_Event() {}
+
+func (*WatchResponse_Policy) isWatchResponse_Event() {}
 
 type EndOfCell struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -454,6 +470,8 @@ type BoxPolicy struct {
 	ResolvedAddresses []*BoxRange            `protobuf:"bytes,3,rep,name=resolved_addresses,json=resolvedAddresses,proto3" json:"resolved_addresses,omitempty"`
 	Model             bool                   `protobuf:"varint,4,opt,name=model,proto3" json:"model,omitempty"` // the cell has a model right
 	Ceiling           *BoxCeiling            `protobuf:"bytes,5,opt,name=ceiling,proto3" json:"ceiling,omitempty"`
+	AskUnlisted       bool                   `protobuf:"varint,6,opt,name=ask_unlisted,json=askUnlisted,proto3" json:"ask_unlisted,omitempty"` // a person is asked about what no rule matches
+	Answers           []*BoxAnswer           `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -523,6 +541,121 @@ func (x *BoxPolicy) GetCeiling() *BoxCeiling {
 	return nil
 }
 
+func (x *BoxPolicy) GetAskUnlisted() bool {
+	if x != nil {
+		return x.AskUnlisted
+	}
+	return false
+}
+
+func (x *BoxPolicy) GetAnswers() []*BoxAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// BoxAnswer is what a person said about one destination (B143): it turns an ask into an allow or a denial, and nothing else.
+type BoxAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`     // what it is called as a rule
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // normalised; or ip
+	Ip            string                 `protobuf:"bytes,3,opt,name=ip,proto3" json:"ip,omitempty"`
+	Port          uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	Udp           bool                   `protobuf:"varint,5,opt,name=udp,proto3" json:"udp,omitempty"` // else TCP
+	Allow         bool                   `protobuf:"varint,6,opt,name=allow,proto3" json:"allow,omitempty"`
+	Once          bool                   `protobuf:"varint,7,opt,name=once,proto3" json:"once,omitempty"` // for one flow
+	Used          bool                   `protobuf:"varint,8,opt,name=used,proto3" json:"used,omitempty"` // which has been; the answer stands for that one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoxAnswer) Reset() {
+	*x = BoxAnswer{}
+	mi := &file_skep_v1_box_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxAnswer) ProtoMessage() {}
+
+func (x *BoxAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxAnswer.ProtoReflect.Descriptor instead.
+func (*BoxAnswer) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *BoxAnswer) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BoxAnswer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BoxAnswer) GetIp() string {
+	if x != nil {
+		return x.Ip
+	}
+	return ""
+}
+
+func (x *BoxAnswer) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *BoxAnswer) GetUdp() bool {
+	if x != nil {
+		return x.Udp
+	}
+	return false
+}
+
+func (x *BoxAnswer) GetAllow() bool {
+	if x != nil {
+		return x.Allow
+	}
+	return false
+}
+
+func (x *BoxAnswer) GetOnce() bool {
+	if x != nil {
+		return x.Once
+	}
+	return false
+}
+
+func (x *BoxAnswer) GetUsed() bool {
+	if x != nil {
+		return x.Used
+	}
+	return false
+}
+
 type BoxCeiling struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Limits            bool                   `protobuf:"varint,1,opt,name=limits,proto3" json:"limits,omitempty"` // the file has a net list, so one of allow must match, too
@@ -538,7 +671,7 @@ type BoxCeiling struct {
 
 func (x *BoxCeiling) Reset() {
 	*x = BoxCeiling{}
-	mi := &file_skep_v1_box_proto_msgTypes[7]
+	mi := &file_skep_v1_box_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +683,7 @@ func (x *BoxCeiling) String() string {
 func (*BoxCeiling) ProtoMessage() {}
 
 func (x *BoxCeiling) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[7]
+	mi := &file_skep_v1_box_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +696,7 @@ func (x *BoxCeiling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxCeiling.ProtoReflect.Descriptor instead.
 func (*BoxCeiling) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{7}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BoxCeiling) GetLimits() bool {
@@ -617,31 +750,33 @@ func (x *BoxCeiling) GetMixedRefuse() bool {
 
 // BoxRule is one rule in loaded form: exactly one of name, suffix, ip and cidr.
 type BoxRule struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Line          uint32                 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`     // normalised, or "*"
-	Suffix        string                 `protobuf:"bytes,4,opt,name=suffix,proto3" json:"suffix,omitempty"` // "x.test" for "*.x.test"
-	Depth         uint32                 `protobuf:"varint,5,opt,name=depth,proto3" json:"depth,omitempty"`  // 0: any
-	Ip            string                 `protobuf:"bytes,6,opt,name=ip,proto3" json:"ip,omitempty"`
-	Cidr          string                 `protobuf:"bytes,7,opt,name=cidr,proto3" json:"cidr,omitempty"`
-	Ports         []*BoxPorts            `protobuf:"bytes,8,rep,name=ports,proto3" json:"ports,omitempty"` // empty: none; in a deny rule, all
-	Tcp           bool                   `protobuf:"varint,9,opt,name=tcp,proto3" json:"tcp,omitempty"`
-	Udp           bool                   `protobuf:"varint,10,opt,name=udp,proto3" json:"udp,omitempty"`
-	Inner         string                 `protobuf:"bytes,11,opt,name=inner,proto3" json:"inner,omitempty"` // "" (default), "check", "tls", "off"
-	Http          bool                   `protobuf:"varint,12,opt,name=http,proto3" json:"http,omitempty"`
-	Resolve       []string               `protobuf:"bytes,13,rep,name=resolve,proto3" json:"resolve,omitempty"`
-	Methods       []string               `protobuf:"bytes,14,rep,name=methods,proto3" json:"methods,omitempty"`                                // of HTTP requests; empty: all
-	Paths         []string               `protobuf:"bytes,15,rep,name=paths,proto3" json:"paths,omitempty"`                                    // exact, or a prefix ending in "/*"; empty: all
-	EncodedSlash  bool                   `protobuf:"varint,16,opt,name=encoded_slash,json=encodedSlash,proto3" json:"encoded_slash,omitempty"` // paths match those with an encoded slash, too
-	Correlate     bool                   `protobuf:"varint,17,opt,name=correlate,proto3" json:"correlate,omitempty"`                           // requests carry the flow's id
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Id               string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Line             uint32                 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
+	Name             string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`     // normalised, or "*"
+	Suffix           string                 `protobuf:"bytes,4,opt,name=suffix,proto3" json:"suffix,omitempty"` // "x.test" for "*.x.test"
+	Depth            uint32                 `protobuf:"varint,5,opt,name=depth,proto3" json:"depth,omitempty"`  // 0: any
+	Ip               string                 `protobuf:"bytes,6,opt,name=ip,proto3" json:"ip,omitempty"`
+	Cidr             string                 `protobuf:"bytes,7,opt,name=cidr,proto3" json:"cidr,omitempty"`
+	Ports            []*BoxPorts            `protobuf:"bytes,8,rep,name=ports,proto3" json:"ports,omitempty"` // empty: none; in a deny rule, all
+	Tcp              bool                   `protobuf:"varint,9,opt,name=tcp,proto3" json:"tcp,omitempty"`
+	Udp              bool                   `protobuf:"varint,10,opt,name=udp,proto3" json:"udp,omitempty"`
+	Inner            string                 `protobuf:"bytes,11,opt,name=inner,proto3" json:"inner,omitempty"` // "" (default), "check", "tls", "off"
+	Http             bool                   `protobuf:"varint,12,opt,name=http,proto3" json:"http,omitempty"`
+	Resolve          []string               `protobuf:"bytes,13,rep,name=resolve,proto3" json:"resolve,omitempty"`
+	Methods          []string               `protobuf:"bytes,14,rep,name=methods,proto3" json:"methods,omitempty"`                                            // of HTTP requests; empty: all
+	Paths            []string               `protobuf:"bytes,15,rep,name=paths,proto3" json:"paths,omitempty"`                                                // exact, or a prefix ending in "/*"; empty: all
+	EncodedSlash     bool                   `protobuf:"varint,16,opt,name=encoded_slash,json=encodedSlash,proto3" json:"encoded_slash,omitempty"`             // paths match those with an encoded slash, too
+	Correlate        bool                   `protobuf:"varint,17,opt,name=correlate,proto3" json:"correlate,omitempty"`                                       // requests carry the flow's id
+	Ask              bool                   `protobuf:"varint,18,opt,name=ask,proto3" json:"ask,omitempty"`                                                   // a person is asked
+	HoldMilliseconds uint32                 `protobuf:"varint,19,opt,name=hold_milliseconds,json=holdMilliseconds,proto3" json:"hold_milliseconds,omitempty"` // how long a flow waits for the answer; 0: it is refused at once
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *BoxRule) Reset() {
 	*x = BoxRule{}
-	mi := &file_skep_v1_box_proto_msgTypes[8]
+	mi := &file_skep_v1_box_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +788,7 @@ func (x *BoxRule) String() string {
 func (*BoxRule) ProtoMessage() {}
 
 func (x *BoxRule) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[8]
+	mi := &file_skep_v1_box_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +801,7 @@ func (x *BoxRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRule.ProtoReflect.Descriptor instead.
 func (*BoxRule) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{8}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BoxRule) GetId() string {
@@ -788,6 +923,20 @@ func (x *BoxRule) GetCorrelate() bool {
 	return false
 }
 
+func (x *BoxRule) GetAsk() bool {
+	if x != nil {
+		return x.Ask
+	}
+	return false
+}
+
+func (x *BoxRule) GetHoldMilliseconds() uint32 {
+	if x != nil {
+		return x.HoldMilliseconds
+	}
+	return 0
+}
+
 type BoxPorts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
@@ -798,7 +947,7 @@ type BoxPorts struct {
 
 func (x *BoxPorts) Reset() {
 	*x = BoxPorts{}
-	mi := &file_skep_v1_box_proto_msgTypes[9]
+	mi := &file_skep_v1_box_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +959,7 @@ func (x *BoxPorts) String() string {
 func (*BoxPorts) ProtoMessage() {}
 
 func (x *BoxPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[9]
+	mi := &file_skep_v1_box_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +972,7 @@ func (x *BoxPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxPorts.ProtoReflect.Descriptor instead.
 func (*BoxPorts) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{9}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BoxPorts) GetFirst() uint32 {
@@ -850,7 +999,7 @@ type BoxRange struct {
 
 func (x *BoxRange) Reset() {
 	*x = BoxRange{}
-	mi := &file_skep_v1_box_proto_msgTypes[10]
+	mi := &file_skep_v1_box_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1011,7 @@ func (x *BoxRange) String() string {
 func (*BoxRange) ProtoMessage() {}
 
 func (x *BoxRange) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[10]
+	mi := &file_skep_v1_box_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1024,7 @@ func (x *BoxRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRange.ProtoReflect.Descriptor instead.
 func (*BoxRange) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{10}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BoxRange) GetCidr() string {
@@ -905,7 +1054,7 @@ type BoxLimits struct {
 
 func (x *BoxLimits) Reset() {
 	*x = BoxLimits{}
-	mi := &file_skep_v1_box_proto_msgTypes[11]
+	mi := &file_skep_v1_box_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1066,7 @@ func (x *BoxLimits) String() string {
 func (*BoxLimits) ProtoMessage() {}
 
 func (x *BoxLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[11]
+	mi := &file_skep_v1_box_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1079,7 @@ func (x *BoxLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxLimits.ProtoReflect.Descriptor instead.
 func (*BoxLimits) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{11}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BoxLimits) GetOpenFlows() uint32 {
@@ -970,7 +1119,7 @@ type RecordRequest struct {
 
 func (x *RecordRequest) Reset() {
 	*x = RecordRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[12]
+	mi := &file_skep_v1_box_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1131,7 @@ func (x *RecordRequest) String() string {
 func (*RecordRequest) ProtoMessage() {}
 
 func (x *RecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[12]
+	mi := &file_skep_v1_box_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1144,7 @@ func (x *RecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
 func (*RecordRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{12}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RecordRequest) GetRecords() []*FlowRecord {
@@ -1014,7 +1163,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1175,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1188,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RecordResponse) GetRefused() []*RefusedFlow {
@@ -1060,7 +1209,7 @@ type RefusedFlow struct {
 
 func (x *RefusedFlow) Reset() {
 	*x = RefusedFlow{}
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1221,7 @@ func (x *RefusedFlow) String() string {
 func (*RefusedFlow) ProtoMessage() {}
 
 func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1234,7 @@ func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedFlow.ProtoReflect.Descriptor instead.
 func (*RefusedFlow) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RefusedFlow) GetIndex() uint32 {
@@ -1111,7 +1260,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1272,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1285,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LeaseRequest) GetSpent() uint64 {
@@ -1155,7 +1304,7 @@ type LeaseResponse struct {
 
 func (x *LeaseResponse) Reset() {
 	*x = LeaseResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1316,7 @@ func (x *LeaseResponse) String() string {
 func (*LeaseResponse) ProtoMessage() {}
 
 func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1329,7 @@ func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
 func (*LeaseResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseResponse) GetBytes() uint64 {
@@ -1227,7 +1376,7 @@ type FlowRecord struct {
 
 func (x *FlowRecord) Reset() {
 	*x = FlowRecord{}
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1388,7 @@ func (x *FlowRecord) String() string {
 func (*FlowRecord) ProtoMessage() {}
 
 func (x *FlowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1401,7 @@ func (x *FlowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowRecord.ProtoReflect.Descriptor instead.
 func (*FlowRecord) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FlowRecord) GetKind() FlowRecord_Kind {
@@ -1462,7 +1611,7 @@ type ReadyRequest struct {
 
 func (x *ReadyRequest) Reset() {
 	*x = ReadyRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1623,7 @@ func (x *ReadyRequest) String() string {
 func (*ReadyRequest) ProtoMessage() {}
 
 func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1636,7 @@ func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyRequest.ProtoReflect.Descriptor instead.
 func (*ReadyRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadyRequest) GetDone() bool {
@@ -1519,7 +1668,7 @@ type ReadyResponse struct {
 
 func (x *ReadyResponse) Reset() {
 	*x = ReadyResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1680,7 @@ func (x *ReadyResponse) String() string {
 func (*ReadyResponse) ProtoMessage() {}
 
 func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1693,7 @@ func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyResponse.ProtoReflect.Descriptor instead.
 func (*ReadyResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{20}
 }
 
 var File_skep_v1_box_proto protoreflect.FileDescriptor
@@ -1553,13 +1702,14 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\n" +
 	"\x11skep/v1/box.proto\x12\askep.v1\"*\n" +
 	"\fWatchRequest\x12\x1a\n" +
-	"\bprotocol\x18\x01 \x01(\rR\bprotocol\"\xae\x01\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\"\xdc\x01\n" +
 	"\rWatchResponse\x125\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x13.skep.v1.AssignmentH\x00R\n" +
 	"assignment\x125\n" +
 	"\bresolver\x18\x02 \x01(\v2\x17.skep.v1.ResolverUpdateH\x00R\bresolver\x12&\n" +
-	"\x03end\x18\x03 \x01(\v2\x12.skep.v1.EndOfCellH\x00R\x03endB\a\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.skep.v1.EndOfCellH\x00R\x03end\x12,\n" +
+	"\x06policy\x18\x04 \x01(\v2\x12.skep.v1.BoxPolicyH\x00R\x06policyB\a\n" +
 	"\x05event\"\v\n" +
 	"\tEndOfCell\"\xe3\x01\n" +
 	"\n" +
@@ -1579,13 +1729,24 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\n" +
 	"HostsEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xd4\x01\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xa5\x02\n" +
 	"\tBoxPolicy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12&\n" +
 	"\x05rules\x18\x02 \x03(\v2\x10.skep.v1.BoxRuleR\x05rules\x12@\n" +
 	"\x12resolved_addresses\x18\x03 \x03(\v2\x11.skep.v1.BoxRangeR\x11resolvedAddresses\x12\x14\n" +
 	"\x05model\x18\x04 \x01(\bR\x05model\x12-\n" +
-	"\aceiling\x18\x05 \x01(\v2\x13.skep.v1.BoxCeilingR\aceiling\"\x99\x02\n" +
+	"\aceiling\x18\x05 \x01(\v2\x13.skep.v1.BoxCeilingR\aceiling\x12!\n" +
+	"\fask_unlisted\x18\x06 \x01(\bR\vaskUnlisted\x12,\n" +
+	"\aanswers\x18\a \x03(\v2\x12.skep.v1.BoxAnswerR\aanswers\"\xa3\x01\n" +
+	"\tBoxAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02ip\x18\x03 \x01(\tR\x02ip\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12\x10\n" +
+	"\x03udp\x18\x05 \x01(\bR\x03udp\x12\x14\n" +
+	"\x05allow\x18\x06 \x01(\bR\x05allow\x12\x12\n" +
+	"\x04once\x18\a \x01(\bR\x04once\x12\x12\n" +
+	"\x04used\x18\b \x01(\bR\x04used\"\x99\x02\n" +
 	"\n" +
 	"BoxCeiling\x12\x16\n" +
 	"\x06limits\x18\x01 \x01(\bR\x06limits\x12&\n" +
@@ -1594,7 +1755,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x04deny\x18\x04 \x03(\v2\x10.skep.v1.BoxRuleR\x04deny\x12%\n" +
 	"\x04open\x18\x05 \x03(\v2\x11.skep.v1.BoxRangeR\x04open\x12\x19\n" +
 	"\bno_floor\x18\x06 \x01(\bR\anoFloor\x12!\n" +
-	"\fmixed_refuse\x18\a \x01(\bR\vmixedRefuse\"\x97\x03\n" +
+	"\fmixed_refuse\x18\a \x01(\bR\vmixedRefuse\"\xd6\x03\n" +
 	"\aBoxRule\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x12\n" +
@@ -1613,7 +1774,9 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\amethods\x18\x0e \x03(\tR\amethods\x12\x14\n" +
 	"\x05paths\x18\x0f \x03(\tR\x05paths\x12#\n" +
 	"\rencoded_slash\x18\x10 \x01(\bR\fencodedSlash\x12\x1c\n" +
-	"\tcorrelate\x18\x11 \x01(\bR\tcorrelate\"4\n" +
+	"\tcorrelate\x18\x11 \x01(\bR\tcorrelate\x12\x10\n" +
+	"\x03ask\x18\x12 \x01(\bR\x03ask\x12+\n" +
+	"\x11hold_milliseconds\x18\x13 \x01(\rR\x10holdMilliseconds\"4\n" +
 	"\bBoxPorts\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\rR\x04last\"G\n" +
@@ -1707,7 +1870,7 @@ func file_skep_v1_box_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_box_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_skep_v1_box_proto_goTypes = []any{
 	(FlowRecord_Kind)(0),   // 0: skep.v1.FlowRecord.Kind
 	(*WatchRequest)(nil),   // 1: skep.v1.WatchRequest
@@ -1717,53 +1880,56 @@ var file_skep_v1_box_proto_goTypes = []any{
 	(*ResolverUpdate)(nil), // 5: skep.v1.ResolverUpdate
 	(*HostsEntry)(nil),     // 6: skep.v1.HostsEntry
 	(*BoxPolicy)(nil),      // 7: skep.v1.BoxPolicy
-	(*BoxCeiling)(nil),     // 8: skep.v1.BoxCeiling
-	(*BoxRule)(nil),        // 9: skep.v1.BoxRule
-	(*BoxPorts)(nil),       // 10: skep.v1.BoxPorts
-	(*BoxRange)(nil),       // 11: skep.v1.BoxRange
-	(*BoxLimits)(nil),      // 12: skep.v1.BoxLimits
-	(*RecordRequest)(nil),  // 13: skep.v1.RecordRequest
-	(*RecordResponse)(nil), // 14: skep.v1.RecordResponse
-	(*RefusedFlow)(nil),    // 15: skep.v1.RefusedFlow
-	(*LeaseRequest)(nil),   // 16: skep.v1.LeaseRequest
-	(*LeaseResponse)(nil),  // 17: skep.v1.LeaseResponse
-	(*FlowRecord)(nil),     // 18: skep.v1.FlowRecord
-	(*ReadyRequest)(nil),   // 19: skep.v1.ReadyRequest
-	(*ReadyResponse)(nil),  // 20: skep.v1.ReadyResponse
+	(*BoxAnswer)(nil),      // 8: skep.v1.BoxAnswer
+	(*BoxCeiling)(nil),     // 9: skep.v1.BoxCeiling
+	(*BoxRule)(nil),        // 10: skep.v1.BoxRule
+	(*BoxPorts)(nil),       // 11: skep.v1.BoxPorts
+	(*BoxRange)(nil),       // 12: skep.v1.BoxRange
+	(*BoxLimits)(nil),      // 13: skep.v1.BoxLimits
+	(*RecordRequest)(nil),  // 14: skep.v1.RecordRequest
+	(*RecordResponse)(nil), // 15: skep.v1.RecordResponse
+	(*RefusedFlow)(nil),    // 16: skep.v1.RefusedFlow
+	(*LeaseRequest)(nil),   // 17: skep.v1.LeaseRequest
+	(*LeaseResponse)(nil),  // 18: skep.v1.LeaseResponse
+	(*FlowRecord)(nil),     // 19: skep.v1.FlowRecord
+	(*ReadyRequest)(nil),   // 20: skep.v1.ReadyRequest
+	(*ReadyResponse)(nil),  // 21: skep.v1.ReadyResponse
 }
 var file_skep_v1_box_proto_depIdxs = []int32{
 	4,  // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
 	5,  // 1: skep.v1.WatchResponse.resolver:type_name -> skep.v1.ResolverUpdate
 	3,  // 2: skep.v1.WatchResponse.end:type_name -> skep.v1.EndOfCell
-	7,  // 3: skep.v1.Assignment.policy:type_name -> skep.v1.BoxPolicy
-	5,  // 4: skep.v1.Assignment.resolver:type_name -> skep.v1.ResolverUpdate
-	12, // 5: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
-	6,  // 6: skep.v1.ResolverUpdate.hosts:type_name -> skep.v1.HostsEntry
-	9,  // 7: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
-	11, // 8: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
-	8,  // 9: skep.v1.BoxPolicy.ceiling:type_name -> skep.v1.BoxCeiling
-	9,  // 10: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
-	11, // 11: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
-	9,  // 12: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
-	11, // 13: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
-	10, // 14: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
-	10, // 15: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
-	18, // 16: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
-	15, // 17: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
-	0,  // 18: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
-	1,  // 19: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
-	13, // 20: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
-	19, // 21: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
-	16, // 22: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
-	2,  // 23: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
-	14, // 24: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
-	20, // 25: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
-	17, // 26: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	7,  // 3: skep.v1.WatchResponse.policy:type_name -> skep.v1.BoxPolicy
+	7,  // 4: skep.v1.Assignment.policy:type_name -> skep.v1.BoxPolicy
+	5,  // 5: skep.v1.Assignment.resolver:type_name -> skep.v1.ResolverUpdate
+	13, // 6: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
+	6,  // 7: skep.v1.ResolverUpdate.hosts:type_name -> skep.v1.HostsEntry
+	10, // 8: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
+	12, // 9: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
+	9,  // 10: skep.v1.BoxPolicy.ceiling:type_name -> skep.v1.BoxCeiling
+	8,  // 11: skep.v1.BoxPolicy.answers:type_name -> skep.v1.BoxAnswer
+	10, // 12: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
+	12, // 13: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
+	10, // 14: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
+	12, // 15: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
+	11, // 16: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
+	11, // 17: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
+	19, // 18: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
+	16, // 19: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
+	0,  // 20: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
+	1,  // 21: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
+	14, // 22: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
+	20, // 23: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
+	17, // 24: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
+	2,  // 25: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
+	15, // 26: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
+	21, // 27: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
+	18, // 28: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
+	25, // [25:29] is the sub-list for method output_type
+	21, // [21:25] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_box_proto_init() }
@@ -1775,6 +1941,7 @@ func file_skep_v1_box_proto_init() {
 		(*WatchResponse_Assignment)(nil),
 		(*WatchResponse_Resolver)(nil),
 		(*WatchResponse_End)(nil),
+		(*WatchResponse_Policy)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1782,7 +1949,7 @@ func file_skep_v1_box_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_box_proto_rawDesc), len(file_skep_v1_box_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -59,6 +59,7 @@ type Link struct {
 	lost       bool     // meanwhile it ended
 	assignment *skepv1.Assignment
 	names      *skepv1.ResolverUpdate // as the box should have them
+	policy     *skepv1.BoxPolicy      // likewise; nil while it is that of the assignment
 	ending     bool                   // the box is asked to end
 	recorder   Recorder
 	spent      int64 // as the box told it at its end
@@ -97,6 +98,9 @@ func (l *Link) serve(conn *os.File, moved bool) error {
 	l.now, l.moving, l.lost = s, false, false
 	if moved && l.names != nil {
 		l.push(resolvers(l.names))
+	}
+	if moved && l.policy != nil {
+		l.push(swap(l.policy))
 	}
 	if moved && l.ending {
 		l.push(end())
@@ -164,6 +168,17 @@ func (l *Link) Push(u *skepv1.ResolverUpdate) {
 	}
 }
 
+// Swap makes p the policy of the box (B160). A box that does not take it in is closed.
+func (l *Link) Swap(p *skepv1.BoxPolicy) {
+	l.mu.Lock()
+	l.policy = p
+	taken := l.push(swap(p))
+	l.mu.Unlock()
+	if !taken {
+		l.Close()
+	}
+}
+
 // End asks the box to end its flows and to write what is left, and waits for it
 // until ctx ends.
 func (l *Link) End(ctx context.Context) error {
@@ -200,6 +215,10 @@ func (l *Link) push(r *skepv1.WatchResponse) bool {
 
 func resolvers(u *skepv1.ResolverUpdate) *skepv1.WatchResponse {
 	return &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Resolver{Resolver: u}}
+}
+
+func swap(p *skepv1.BoxPolicy) *skepv1.WatchResponse {
+	return &skepv1.WatchResponse{Event: &skepv1.WatchResponse_Policy{Policy: p}}
 }
 
 func end() *skepv1.WatchResponse {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/right"
@@ -19,7 +20,7 @@ import (
 // PolicyOf is a profile's net rights under the operator's ceiling: what its box decides
 // by, and what we answer by when somebody asks what it would decide.
 func PolicyOf(p *profile.Profile, ceiling policy.Ceiling) policy.Policy {
-	return policy.Policy{Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling}
+	return policy.Policy{Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling, AskUnlisted: p.AskUnlisted}
 }
 
 // Rules translates net rules. A rule without an id is called after its place.
@@ -30,6 +31,7 @@ func Rules(rules []declared.NetRule) []policy.Rule {
 			ID: r.ID, Line: r.Line, Depth: r.Dest.Depth, Ports: r.Ports, TCP: r.Transports&right.TCP != 0,
 			UDP: r.Transports&right.UDP != 0, HTTP: r.HTTP, Resolve: r.Resolve,
 			Methods: r.Methods, Paths: r.Paths, EncodedSlash: r.EncodedSlash, Correlate: r.Correlate,
+			Ask: r.Ask,
 		}
 		if rule.ID == "" {
 			rule.ID = declared.AutoID + strconv.Itoa(i+1)
@@ -77,7 +79,7 @@ func Ranges(ranges []declared.Range) []policy.Range {
 func Wire(p policy.Policy) (*skepv1.BoxPolicy, error) {
 	c := p.Ceiling
 	out := &skepv1.BoxPolicy{
-		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model,
+		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model, AskUnlisted: p.AskUnlisted, Answers: wireAnswers(p.Answers),
 		Ceiling: &skepv1.BoxCeiling{
 			Limits: c.Limits, Allow: wireRules(c.Allow), ResolvedAddresses: wireRanges(c.Resolved), Deny: wireRules(c.Deny),
 			Open: wireRanges(c.Open), NoFloor: c.NoFloor, MixedRefuse: c.Mixed,
@@ -99,6 +101,7 @@ func wireRules(rules []policy.Rule) []*skepv1.BoxRule {
 			Id: r.ID, Line: uint32(r.Line), Name: r.Name, Suffix: r.Suffix, Depth: uint32(r.Depth), Ports: ports(r.Ports),
 			Tcp: r.TCP, Udp: r.UDP, Http: r.HTTP, Resolve: addresses(r.Resolve),
 			Methods: r.Methods, Paths: r.Paths, EncodedSlash: r.EncodedSlash, Correlate: r.Correlate,
+			Ask: r.Ask, HoldMilliseconds: uint32(r.Hold.Milliseconds()),
 			Inner: [...]string{policy.InnerDefault: "", policy.InnerOff: "off", policy.InnerName: "check", policy.InnerTLS: "tls"}[r.Inner],
 		}
 		if r.IP.IsValid() {
@@ -106,6 +109,18 @@ func wireRules(rules []policy.Rule) []*skepv1.BoxRule {
 		}
 		if r.CIDR.IsValid() {
 			b.Cidr = r.CIDR.String()
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func wireAnswers(answers []policy.Answer) []*skepv1.BoxAnswer {
+	out := make([]*skepv1.BoxAnswer, 0, len(answers))
+	for _, a := range answers {
+		b := &skepv1.BoxAnswer{Id: a.ID, Name: a.Name, Port: uint32(a.Port), Udp: a.Transport == flow.UDP, Allow: a.Allow, Once: a.Once, Used: a.Used}
+		if a.Addr.IsValid() {
+			b.Ip = a.Addr.String()
 		}
 		out = append(out, b)
 	}

@@ -39,13 +39,16 @@ func NetKeys() []string {
 
 // laterNetKeys wait for the boundary issue.
 func laterNetKeys() []string {
-	return []string{"ask", "hold"}
+	return []string{"hold"}
 }
 
 const netExample = "- {name: proxy.example.org}"
 
 // AutoID, with its place in the list from 1, is the id of a rule that has none.
 const AutoID = "net-"
+
+// answerID begins what an answer to a question is called as a rule (internal/approval).
+const answerID = "approval-"
 
 // MaxRules bounds a list (B150).
 const MaxRules = 1000
@@ -101,7 +104,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["id"]; ok {
 		rule.ID = id(r, v)
 	}
-	for _, key := range []string{"inner", "http", "resolve", "methods", "paths", "encoded_slash", "correlate"} {
+	for _, key := range []string{"inner", "http", "resolve", "methods", "paths", "encoded_slash", "correlate", "ask"} {
 		if v, ok := f[key]; ok && d.Deny {
 			r.Fault(v, key+" says how a flow must be, and "+what+" lets none through", "remove it")
 		}
@@ -118,6 +121,9 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 		rule.Resolve = resolve(r, v)
 	}
 	requests(r, &rule, f)
+	if v, ok := f["ask"]; ok {
+		rule.Ask, _ = r.Flag(v, "ask")
+	}
 	if r.Len() > before || rule.Dest.Kind == right.NoDest {
 		return NetRule{}, false // the fault is noted; an alias already was while reading
 	}
@@ -133,6 +139,9 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 // id takes a rule's own name, which is none of those that Skep gives the others.
 func id(r *strict.Report, v *strict.Node) string {
 	word, _ := r.Str(v, "id", "go-proxy")
+	if strings.HasPrefix(word, answerID) {
+		r.Fault(v, fmt.Sprintf("id %q begins as the answers of people do", word), "choose another, for example go-proxy")
+	}
 	if place, ours := strings.CutPrefix(word, AutoID); ours && place != "" && strings.Trim(place, "0123456789") == "" {
 		r.Fault(v, fmt.Sprintf("id %q is what Skep calls a rule without an id", word), "choose another, for example go-proxy")
 	}
