@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -30,7 +31,16 @@ type Resolver struct {
 	Gate  Admitter
 	Rate  *Bucket
 	IPv6  bool // false: AAAA answers are empty (B11)
+
+	turn sync.RWMutex
 }
+
+// Pause returns when no answer is under way that the table or the gate could change by,
+// and keeps others waiting until Go.
+func (r *Resolver) Pause() { r.turn.Lock() }
+
+// Go ends a Pause.
+func (r *Resolver) Go() { r.turn.Unlock() }
 
 // Answer is the reply to one query in wire format, or nil where none is due: to
 // what is too short to have an id, and to a reply.
@@ -76,6 +86,8 @@ func (r *Resolver) lookup(ctx context.Context, q dnsmessage.Question) (netip.Add
 		}
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsmessage.RCodeSuccess
 	}
+	r.turn.RLock()
+	defer r.turn.RUnlock()
 	addr, evicted, err := r.Table.Assign(host, v6)
 	if err != nil {
 		return netip.Addr{}, dnsmessage.RCodeServerFailure

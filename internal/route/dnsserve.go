@@ -22,11 +22,16 @@ const (
 	dnsIdle    = 10 * time.Second // of a TCP client
 )
 
-// ServeUDP answers queries until the socket is closed or ctx ends. Replies leave
-// by the same socket, which must be bound to one address: a wildcard socket
-// would answer from the wrong one.
+// ServeUDP answers queries until the socket is closed, has passed its deadline, or ctx
+// ends; what it has taken by then it has answered. Replies leave by the same socket,
+// which must be bound to one address: a wildcard socket would answer from the wrong one.
 func (r *Resolver) ServeUDP(ctx context.Context, c net.PacketConn) error {
 	pending := make(chan struct{}, dnsPending)
+	defer func() {
+		for range dnsPending {
+			pending <- struct{}{}
+		}
+	}()
 	buf := make([]byte, 4096)
 	for {
 		n, from, err := c.ReadFrom(buf)
