@@ -282,6 +282,61 @@ func TestNextMergeOfTheSameHashIsRecorded(t *testing.T) {
 	}
 }
 
+// TestSecondMergeIsTold: of two callers who merge one cell the second neither takes the
+// first one's plan away, nor ends it, nor throws the layer away under it.
+func TestSecondMergeIsTold(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	_, hash, layer := l.diff(c.Id)
+	l.fetch(layer)
+	_, _, layer = l.plan(c.Id, hash)
+	first, err := handover.Fetch(filepath.Join(l.config.Run, "fd.sock"), layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	s, err := l.client().MergePlan(t.Context(), connect.NewRequest(&skepv1.MergePlanRequest{Cell: c.Id, Hash: hash, Ticket: l.roots()}))
+	if err == nil {
+		for s.Receive() {
+			t.Error("the second was answered")
+		}
+		err = s.Err()
+	}
+	for what, err := range map[string]error{"merge": err, "drop": l.drop(c.Id)} {
+		if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "a merge of this cell is under way, by ") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	commit := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: hash, Paths: [][]byte{[]byte(filepath.Join(l.work, "added"))}}
+	r, err := l.client().MergeCommit(t.Context(), connect.NewRequest(commit))
+	if err != nil || r.Msg.State != skepv1.CellState_CELL_STATE_MERGED {
+		t.Errorf("the first one's end: %v, %v", r, err)
+	}
+	if got := l.kinds(c.Id); count(got, "approval.decided") != 1 || count(got, "merge.applied") != 1 {
+		t.Errorf("recorded %v", got)
+	}
+}
+
+// A caller who goes in the middle of his merge leaves the cell to the next at once.
+func TestMergeAfterOneWhoWent(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	_, hash, layer := l.diff(c.Id)
+	l.fetch(layer)
+	for range 3 {
+		_, _, layer = l.plan(c.Id, hash)
+		l.fetch(layer)
+	}
+	if err := l.drop(c.Id); err != nil {
+		t.Error(err)
+	}
+}
+
+func (l *lab) drop(cell string) error {
+	_, err := l.client().Drop(context.Background(), connect.NewRequest(&skepv1.DropRequest{Cell: cell}))
+	return err
+}
+
 func TestAbortedMergeIsRecordedAndLeavesTheLayer(t *testing.T) {
 	l := newLab(t).start()
 	c := l.changed()

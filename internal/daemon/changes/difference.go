@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/diffwire"
 	"skep.dev/skep/internal/daemon/peer"
@@ -70,7 +71,8 @@ func (c *Changes) show(ctx context.Context, k *compared, out *connect.ServerStre
 	if k.cell.State.Ended() {
 		c.Record.Seal(k.cell.ID) // nothing more comes that would
 	}
-	return c.send(ctx, k, out)
+	_, err := c.send(ctx, k, out)
+	return err
 }
 
 // Diff shows base against layer, and records that it was shown, with its hash (S3).
@@ -83,18 +85,19 @@ func (c *Changes) Diff(ctx context.Context, q *connect.Request[skepv1.DiffReques
 	return c.show(ctx, k, out)
 }
 
-// send streams the entries, then the hash, and a layer process for the caller.
-func (c *Changes) send(ctx context.Context, k *compared, out *connect.ServerStream[skepv1.DiffChunk]) error {
+// send streams the entries, then the hash, and a layer process for the caller, which
+// ends when he goes.
+func (c *Changes) send(ctx context.Context, k *compared, out *connect.ServerStream[skepv1.DiffChunk]) (cell.Process, error) {
 	for i := range k.diff.Entries {
 		if err := out.Send(&skepv1.DiffChunk{Entry: diffwire.Message(&k.diff.Entries[i])}); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	ticket, err := c.leaveLayer(ctx, k.by.UID, k.files)
+	ticket, process, err := c.leaveLayer(ctx, k.by.UID, k.files)
 	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
+		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	return out.Send(&skepv1.DiffChunk{Hash: k.diff.Hash, LayerTicket: ticket})
+	return process, out.Send(&skepv1.DiffChunk{Hash: k.diff.Hash, LayerTicket: ticket})
 }
 
 // basesOf are the granted roots: the caller's, or those of a cell that still runs.
@@ -151,6 +154,14 @@ func (c *Changes) Drop(ctx context.Context, q *connect.Request[skepv1.DropReques
 		return nil, err
 	}
 	p, _ := peer.Of(ctx)
+	mine, err := c.claims.take(ctx, r.ID, p)
+	if err != nil {
+		return nil, err
+	}
+	defer c.claims.give(r.ID, mine)
+	if r, err = c.find(r.ID); err != nil { // it may have been merged meanwhile
+		return nil, err
+	}
 	if r.State == cells.Merged || r.State == cells.Undone {
 		// There is nothing to drop, and what became of it stays to be seen; a rest of the
 		// layer that a crash has left goes.

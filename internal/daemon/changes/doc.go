@@ -5,6 +5,8 @@
 //   - A merge is approved in the record before the caller gets the layer, and
 //     ends in it, once, with every path, or with the reason why nothing was changed. The
 //     same holds where a merge is taken back, whatever became of its cell.
+//   - One caller at a time merges a cell, from the plan to the end that he tells, or
+//     until he goes.
 //   - It reads no layer itself: processes of the cells' ids do (S12a).
 package changes
 
@@ -53,7 +55,8 @@ type Changes struct {
 	Held func(cell string) (*handover.Bundle, error)
 	Log  *slog.Logger
 
-	fresh sync.Map // paths of plans that this process made and nobody has come back for
+	claims claims
+	fresh  sync.Map // paths of plans that this process made and nobody has come back for
 }
 
 // find resolves a reference into a record, with the API's error.

@@ -158,14 +158,15 @@ func (c *Changes) difference(ctx context.Context, r cells.Record, f *layerFiles)
 
 // leaveLayer starts a process for the caller, who sees contents with it, and
 // leaves its socket under a ticket.
-func (c *Changes) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (string, error) {
-	conn, _, err := c.startLayer(ctx, cell.LayerPowers{Walk: true, Open: true}, f.grants)
+func (c *Changes) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (string, cell.Process, error) {
+	conn, process, err := c.startLayer(ctx, cell.LayerPowers{Walk: true, Open: true}, f.grants)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	// The process ends when the last descriptor of the socket is closed: with the
 	// caller, or with the ticket.
-	return c.Desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: handover.RoleLayer}}, Files: []*os.File{conn}})
+	ticket, err := c.Desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: handover.RoleLayer}}, Files: []*os.File{conn}})
+	return ticket, process, err
 }
 
 // Measure is how many bytes the disk holds of what a cell wrote, and of more

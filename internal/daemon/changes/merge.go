@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/ledger/kind"
@@ -24,17 +25,38 @@ const pathsPerEntry = 10_000
 // approves it, and only then opens the layer for the caller (S4). If it moved,
 // the new difference is sent, with its other hash.
 func (c *Changes) MergePlan(ctx context.Context, q *connect.Request[skepv1.MergePlanRequest], out *connect.ServerStream[skepv1.DiffChunk]) error {
-	k, err := c.compare(ctx, q.Msg.Cell, q.Msg.Ticket, ended)
+	r, err := c.find(q.Msg.Cell)
 	if err != nil {
 		return err
+	}
+	by, _ := peer.Of(ctx)
+	mine, err := c.claims.take(ctx, r.ID, by)
+	if err != nil {
+		return err
+	}
+	process, err := c.planned(ctx, q, out)
+	if process == nil {
+		c.claims.give(r.ID, mine)
+		return err
+	}
+	c.claims.until(process.Done(), r.ID, mine)
+	return err
+}
+
+// planned is MergePlan for whoever has claimed the cell: the process that serves the
+// layer, if the merge is approved.
+func (c *Changes) planned(ctx context.Context, q *connect.Request[skepv1.MergePlanRequest], out *connect.ServerStream[skepv1.DiffChunk]) (cell.Process, error) {
+	k, err := c.compare(ctx, q.Msg.Cell, q.Msg.Ticket, ended)
+	if err != nil {
+		return nil, err
 	}
 	defer k.close()
 	same, err := snapshot.MatchHash(k.diff.Hash, q.Msg.Hash)
 	if err != nil {
-		return connect.NewError(connect.CodeInvalidArgument, err)
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	if !same {
-		return c.show(ctx, k, out) // nothing is fixed: the caller reads what is there now
+		return nil, c.show(ctx, k, out) // nothing is fixed: the caller reads what is there now
 	}
 	// Merges are durable before their effect (D3): a crash of the caller in the
 	// middle leaves this entry, and the journal in the caller's own state.
@@ -43,11 +65,11 @@ func (c *Changes) MergePlan(ctx context.Context, q *connect.Request[skepv1.Merge
 		Active: bytesOf(q.Msg.WithActive),
 	})
 	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
+		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	plan := &mergePlan{UID: k.by.UID, Hash: k.diff.Hash, Root: rootsOf(k.diff), Diff: k.diff}
 	if err := c.keepPlan(k.cell.ID, false, plan); err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
+		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	return c.send(ctx, k, out)
 }
@@ -89,6 +111,9 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 	// The plan goes after the state that it decides: until then the call can be made again.
 	if err := c.endPlan(r.ID, o.undo); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	if !o.undo {
+		defer c.claims.give(r.ID, nil)
 	}
 	if !o.undo && r.State == cells.Merged {
 		// The tree has it and the record says so; the layer is only a rest now.
@@ -140,6 +165,9 @@ func (c *Changes) MergeAbort(ctx context.Context, q *connect.Request[skepv1.Merg
 	}
 	if err := c.endPlan(o.cell.ID, o.undo); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	if !o.undo {
+		c.claims.give(o.cell.ID, nil)
 	}
 	c.Record.Seal(o.cell.ID)
 	return connect.NewResponse(cells.Message(o.cell)), nil

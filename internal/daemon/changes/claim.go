@@ -1,0 +1,84 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"skep.dev/skep/internal/daemon/peer"
+)
+
+// claims are the cells whose layer is being merged or dropped, each by one caller.
+type claims struct {
+	mu  sync.Mutex
+	all map[string]*claim
+}
+
+// claim is one caller's until it is given up.
+type claim struct {
+	by    peer.Peer
+	ended chan struct{}
+}
+
+// claimWait is for a caller who has gone, of which the kernel tells some milliseconds
+// later, and for a merge that is almost done.
+const claimWait = 2 * time.Second
+
+// take claims a cell; a caller is told who has it, if that does not end soon.
+func (s *claims) take(ctx context.Context, id string, by peer.Peer) (*claim, error) {
+	late := time.NewTimer(claimWait)
+	defer late.Stop()
+	for {
+		mine, other := s.try(id, by)
+		if mine != nil {
+			return mine, nil
+		}
+		select {
+		case <-other.ended:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-late.C:
+			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New(
+				"a merge of this cell is under way, by "+other.by.String()+": nothing was begun; wait for its end, or end it"))
+		}
+	}
+}
+
+func (s *claims) try(id string, by peer.Peer) (mine, other *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.all[id]; other != nil {
+		return nil, other
+	}
+	if s.all == nil {
+		s.all = map[string]*claim{}
+	}
+	mine = &claim{by: by, ended: make(chan struct{})}
+	s.all[id] = mine
+	return mine, nil
+}
+
+// give gives up a cell if it is still claimed by this one; nil is whoever has it.
+func (s *claims) give(id string, c *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.all[id]; now != nil && (c == nil || now == c) {
+		close(now.ended)
+		delete(s.all, id)
+	}
+}
+
+// until gives a claim up when its caller goes, which ends the process that serves him
+// the layer.
+func (s *claims) until(gone <-chan struct{}, id string, c *claim) {
+	go func() {
+		select {
+		case <-gone:
+			s.give(id, c)
+		case <-c.ended:
+		}
+	}()
+}
