@@ -1,6 +1,8 @@
-// Skep-box is the way out of one cell. It is started by skepd with descriptors
-// and nothing else: 3 the daemon, 4 the cell's warden, 5 the lifeline,
-// 6 (optional) the model gateway. It takes no flags and reads no file.
+// Skep-box is the way out of one cell. Skepd starts it with descriptors and nothing else:
+// 3 the daemon, 4 the cell's warden, 5 its lifeline, 6 (optional) the model gateway. As
+// `skep-box tunnel` it serves a cell of another runtime; then 3 is the connector, and 4 a
+// listening socket. Neither takes a flag or reads a file: `skep-box run` and `skep-box
+// serve`, for a person, hand over to skep-connector, which does.
 package main
 
 import (
@@ -8,22 +10,40 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/box"
+	"skep.dev/skep/internal/box/tunneled"
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
+	"skep.dev/skep/internal/sys"
 )
 
 func main() {
-	if err := run(); err != nil && !errors.Is(err, box.ErrWardenGone) {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, box.ErrWardenGone) {
 		fmt.Fprintln(os.Stderr, "skep-box:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+func run(args []string) error {
+	switch {
+	case len(args) == 0:
+		return serveCell()
+	case len(args) == 1 && args[0] == "tunnel":
+		return serveTunnels()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	connector := filepath.Join(filepath.Dir(self), "skep-connector")
+	return sys.Execute(connector, append([]string{connector}, args...), os.Environ())
+}
+
+func serveCell() error {
 	config, err := box.Inherit()
 	if err != nil {
 		return err
@@ -32,4 +52,13 @@ func run() error {
 	config.Gateway = func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} }
 	config.Confine = box.Confine
 	return box.Run(context.Background(), config)
+}
+
+func serveTunnels() error {
+	config, err := tunneled.Inherit()
+	if err != nil {
+		return err
+	}
+	config.Internet, config.Confine = &internet.Dest{}, box.Confine
+	return tunneled.Run(context.Background(), config)
 }

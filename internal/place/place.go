@@ -35,11 +35,14 @@ const (
 	rootRun       = "/run/skep"
 )
 
+// SystemCeiling is the operator's ceiling.
+func SystemCeiling() string { return filepath.Join(systemDir, "ceiling.yaml") }
+
 // Find names the places; it touches nothing.
 func Find(in Input) (Places, error) {
 	p := Places{
 		SystemConfig: filepath.Join(systemDir, "config.yaml"),
-		Ceiling:      filepath.Join(systemDir, "ceiling.yaml"),
+		Ceiling:      SystemCeiling(),
 		uid:          in.UID,
 	}
 	env := in.Getenv

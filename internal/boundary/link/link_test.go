@@ -47,7 +47,7 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 		return string(binary.BigEndian.AppendUint32(nil, uint32(len(body)))) + body
 	}
 	for _, in := range []string{
-		frame(`{"polcy":{}}`), frame(`{"policy":{"Rules":[{"Nmae":"x"}]}}`), frame(`{} {}`), frame(``), frame(`[]`), frame(`{"policy":{"Rules":[{"IP":"x"}]}}`),
+		frame(`{"polcy":{}}`), frame(`{"policy":{"Rules":[{"Host":"x"}]}}`), frame(`{} {}`), frame(``), frame(`[]`), frame(`{"policy":{"Rules":[{"IP":"x"}]}}`),
 		"\xff\xff\xff\xff", "\x00\x00\x00\x05{}", "\x00\x00",
 	} {
 		var o Order

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/config"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
@@ -21,6 +22,11 @@ import (
 // by, and what we answer by when somebody asks what it would decide.
 func PolicyOf(p *profile.Profile, ceiling policy.Ceiling) policy.Policy {
 	return policy.Policy{Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling, AskUnlisted: p.AskUnlisted}
+}
+
+// CeilingOf is the operator's file as a policy.
+func CeilingOf(c *config.Ceiling) policy.Ceiling {
+	return policy.Ceiling{Limits: c.Limited, Allow: Rules(c.Allow), Deny: Rules(c.Deny), Open: Ranges(c.Open), Mixed: c.RefuseMixed}
 }
 
 // Rules translates net rules. A rule without an id is called after its place.

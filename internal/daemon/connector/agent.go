@@ -44,7 +44,7 @@ type running struct {
 
 // start makes the socket, starts a box behind it, and waits until that serves under the policy.
 func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy) (*running, error) {
-	egress, err := listen(socket)
+	egress, err := Listen(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func start(ctx context.Context, c *Connector, who identity, socket string, p pol
 		who:   who, sink: c.Sink, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
 		gone: make(chan struct{}),
 	}
-	if err := r.spawn(c.Box, egress); err != nil {
+	if err := r.spawn(c, egress); err != nil {
 		r.tidy()
 		return nil, err
 	}
@@ -71,17 +71,17 @@ func start(ctx context.Context, c *Connector, who identity, socket string, p pol
 }
 
 // spawn starts the program with its two descriptors and nothing else.
-func (r *running) spawn(box string, egress *os.File) error {
+func (r *running) spawn(c *Connector, egress *os.File) error {
 	ours, theirs, err := sys.StreamPair()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = theirs.Close() }()
 	r.file, r.conn = ours, link.New(ours)
-	r.cmd = exec.Command(box, "tunnel")
+	r.cmd = exec.Command(c.Box, "tunnel")
 	r.cmd.Env, r.cmd.Dir, r.cmd.Stderr = []string{}, "/", os.Stderr
 	r.cmd.ExtraFiles = []*os.File{theirs, egress}
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is ours to answer
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.User} // a terminal's interrupt is ours to answer
 	if err := r.cmd.Start(); err != nil {
 		_ = ours.Close()
 		return fmt.Errorf("start the box: %w", err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
@@ -35,6 +36,7 @@ var (
 // Connector attaches agents. Its fields are set before the first and not changed.
 type Connector struct {
 	Box        string                         // path of skep-box
+	User       *syscall.Credential            // whom the boxes run as; nil: who we are
 	Dir        string                         // where each agent gets a directory with its socket
 	Verifier   *credential.Verifier           // nil: only with Unverified, or without bundles
 	Unverified bool                           // --insecure-unverified-bundle (B213)

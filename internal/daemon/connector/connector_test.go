@@ -251,7 +251,7 @@ func TestPaths(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	at := func(name string) string { return filepath.Join(dir, name) }
-	f, err := listen(at("s"))
+	f, err := Listen(at("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,17 +266,17 @@ func TestPaths(t *testing.T) {
 	for path, want := range map[string]string{
 		at("s"): "another boundary is already listening", at("file"): "no socket", long: "has 105 bytes; at most 104", filepath.Join(open, "s"): "chmod 700", "/s": "open to others",
 	} {
-		if _, err := listen(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	_ = f.Close() // the socket is dead now, and stays in its place
-	g, err := listen(at("s"))
+	g, err := Listen(at("s"))
 	if err != nil {
 		t.Fatalf("a dead socket: %v", err)
 	}
 	_ = g.Close()
-	h, err := listen(at("new/s"))
+	h, err := Listen(at("new/s"))
 	if err != nil {
 		t.Fatalf("a directory to be made: %v", err)
 	}

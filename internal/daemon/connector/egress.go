@@ -13,13 +13,13 @@ import (
 // maxPath is how long a socket's path may be, in bytes: what every guest can name (B30).
 const maxPath = 104
 
-// listen makes the socket of one agent: mode 0600, in a directory of ours that nobody
+// Listen makes the socket of one agent: mode 0600, in a directory of ours that nobody
 // else enters (B30). A dead socket is replaced; what lives or is no socket is not (B31).
-func listen(path string) (*os.File, error) {
+func Listen(path string) (*os.File, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the socket path %s has %d bytes; at most %d are allowed: choose a shorter one", path, len(path), maxPath)
 	}
-	if err := directory(filepath.Dir(path)); err != nil {
+	if err := Directory(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	if err := replaceable(path); err != nil {
@@ -28,8 +28,8 @@ func listen(path string) (*os.File, error) {
 	return sys.ListenUnix(path, sys.Stream)
 }
 
-// directory makes dir, or sees that it is ours alone.
-func directory(dir string) error {
+// Directory makes dir, or sees that it is ours alone.
+func Directory(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, fs.ErrExist) {
 		if err != nil {
 			err = fmt.Errorf("make the directory of a socket: %w", err)

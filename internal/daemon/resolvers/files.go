@@ -19,6 +19,11 @@ type Files struct {
 	Conf, Hosts, Switch string
 }
 
+// System is where this host says it.
+func System() Files {
+	return Files{Conf: "/etc/resolv.conf", Hosts: "/etc/hosts", Switch: "/etc/nsswitch.conf"}
+}
+
 // texts are the contents of the files, read once, so that what was compared is
 // what is parsed.
 type texts struct{ conf, hosts, nsswitch []byte }

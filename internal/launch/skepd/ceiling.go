@@ -28,10 +28,7 @@ func ceilingOf(file string) func() (policy.Ceiling, error) {
 		if err != nil {
 			return policy.Ceiling{}, fmt.Errorf("read the operator's ceiling: %w", err)
 		}
-		return policy.Ceiling{
-			Limits: c.Limited, Allow: boxlink.Rules(c.Allow), Deny: boxlink.Rules(c.Deny), Open: boxlink.Ranges(c.Open),
-			Mixed: c.RefuseMixed,
-		}, nil
+		return boxlink.CeilingOf(c), nil
 	}
 }
 

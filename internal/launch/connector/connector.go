@@ -1,0 +1,203 @@
+// Package connector is the body of skep-connector, which `skep-box run` and `skep-box
+// serve` hand over to: flags to a connector, its signals and its end.
+//
+// Its laws:
+//   - It verifies who an agent is unless it was told, by name, not to.
+//   - It reads bundles, credentials and the ceiling; the boxes that it starts read no file.
+package connector
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/bundle"
+	"skep.dev/skep/internal/config"
+	"skep.dev/skep/internal/credential"
+	"skep.dev/skep/internal/daemon"
+	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/connector"
+	"skep.dev/skep/internal/daemon/resolvers"
+	"skep.dev/skep/internal/dest/issuer"
+	"skep.dev/skep/internal/launch"
+	"skep.dev/skep/internal/place"
+	"skep.dev/skep/internal/policy"
+)
+
+// nobody is who boxes run as where the connector is root: they need no right of a user.
+const nobody = 65534
+
+// Run serves until a signal.
+func Run(args []string, stderr io.Writer) error {
+	if len(args) == 0 || args[0] != "run" && args[0] != "serve" {
+		fmt.Fprint(stderr, usage)
+		return errors.New("say run or serve")
+	}
+	o, err := parse(args[0], args[1:], stderr)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	c, err := o.connector(ctx)
+	if err != nil {
+		return err
+	}
+	watcher, err := resolvers.Watch(daemon.SystemClock{}, resolvers.System(), c.Renamed)
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	c.Names = watcher.Current
+	if o.unverified {
+		fmt.Fprintln(stderr, "skep-box: --insecure-unverified-bundle: nobody has verified who the agent is")
+	}
+	if args[0] == "run" {
+		err = o.run(ctx, c, again, stderr)
+	} else {
+		err = o.serve(ctx, c, stderr)
+	}
+	return errors.Join(err, c.Close())
+}
+
+// connector is what the flags make.
+func (o options) connector(ctx context.Context) (*connector.Connector, error) {
+	programs, err := launch.Programs()
+	if err != nil {
+		return nil, err
+	}
+	c := &connector.Connector{
+		Box: filepath.Join(programs, "skep-box"), Dir: o.dir, Unverified: o.unverified, Ceiling: o.ceilingNow,
+		UDP: o.udp, Flows: o.flows, Head: o.head, Idle: o.idle, Generation: o.generation,
+		Names: func() *skepv1.ResolverUpdate { return nil },
+	}
+	if os.Geteuid() == 0 {
+		c.User = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	if _, err := o.ceilingNow(); err != nil { // now, and not first when an agent is waiting
+		return nil, err
+	}
+	if o.issuer != "" {
+		if c.Verifier, err = o.verifier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c.Sink, err = connector.OpenSink(o.records)
+	return c, err
+}
+
+func (o options) verifier(ctx context.Context) (*credential.Verifier, error) {
+	var ca []byte
+	if o.ca != "" {
+		var err error
+		if ca, err = os.ReadFile(o.ca); err != nil {
+			return nil, fmt.Errorf("read --credential-ca: %w", err)
+		}
+	}
+	client, err := issuer.Client(ca)
+	if err != nil {
+		return nil, fmt.Errorf("read --credential-ca %s: %w", o.ca, err)
+	}
+	return credential.Discover(ctx, client, o.issuer, o.audience)
+}
+
+// ceilingNow reads the operator's ceiling anew (B87). One that is named must be there.
+func (o options) ceilingNow() (policy.Ceiling, error) {
+	file := o.ceiling
+	if file == "" {
+		file = place.SystemCeiling()
+	} else if _, err := os.Stat(file); err != nil {
+		return policy.Ceiling{}, fmt.Errorf("read the ceiling: %w", err)
+	}
+	c, err := config.LoadCeiling(file)
+	if err != nil {
+		return policy.Ceiling{}, err
+	}
+	return boxlink.CeilingOf(c), nil
+}
+
+// run attaches one agent, and changes what it may reach on SIGHUP.
+func (o options) run(ctx context.Context, c *connector.Connector, again <-chan os.Signal, stderr io.Writer) error {
+	a, err := o.attach(ctx, c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(stderr, a.Describe())
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.Gone(a.Agent):
+			return errors.New("the box has ended: see the records for why")
+		case <-again:
+			if next, err := o.attach(ctx, c); err != nil {
+				fmt.Fprintf(stderr, "skep-box: what was decided by stays: %v\n", err)
+			} else {
+				fmt.Fprint(stderr, next.Describe())
+			}
+		}
+	}
+}
+
+func (o options) attach(ctx context.Context, c *connector.Connector) (connector.Attached, error) {
+	if len(o.allow) > 0 {
+		b, faults := bundle.Short(o.allow)
+		if faults != nil {
+			return connector.Attached{}, faults.Err()
+		}
+		return c.AttachAt(ctx, b, sha256.Sum256([]byte(strings.Join(o.allow, "\n"))), o.socket)
+	}
+	src, err := os.ReadFile(o.bundle)
+	if err != nil {
+		return connector.Attached{}, fmt.Errorf("read the bundle: %w", err)
+	}
+	b, faults := bundle.Parse(o.bundle, src)
+	if faults != nil {
+		return connector.Attached{}, faults.Err()
+	}
+	return c.AttachAt(ctx, b, sha256.Sum256(src), o.socket)
+}
+
+// serve answers the connector API until the end.
+func (o options) serve(ctx context.Context, c *connector.Connector, stderr io.Writer) error {
+	control, err := connector.Listen(o.control)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(o.control) }()
+	l, err := net.FileListener(control)
+	_ = control.Close()
+	if err != nil {
+		return fmt.Errorf("serve the control socket: %w", err)
+	}
+	if err := connector.Directory(o.dir); err != nil {
+		return err
+	}
+	s := c.Server()
+	failed := make(chan error, 1)
+	go func() { failed <- s.Serve(l) }()
+	fmt.Fprintf(stderr, "listening for the platform at %s\n", o.control)
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := s.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("close the control socket: %w", err)
+	}
+	return err
+}

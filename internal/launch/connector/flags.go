@@ -1,0 +1,96 @@
+package connector
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// options are the flags of both commands.
+type options struct {
+	socket, bundle string // run
+	allow          []string
+	control, dir   string // serve
+
+	issuer, audience, ca string
+	unverified           bool
+	ceiling, records     string
+	udp                  bool
+	flows                int
+	head, idle           time.Duration
+	generation           uint64
+}
+
+// usage is what a person sees who asks, or who types something else.
+const usage = `skep-box run --socket PATH (--bundle FILE | --egress-allow HOST:PORT ...) [FLAGS]
+    serves the boundary of one cell until SIGTERM; SIGHUP reads the bundle again
+skep-box serve --control PATH --dir DIR [FLAGS]
+    serves the connector API at a control socket, and gives each agent a boundary below DIR
+`
+
+// parse reads the flags of a command, and refuses what contradicts itself.
+func parse(command string, args []string, stderr io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("skep-box "+command, flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprint(stderr, usage, "\nflags:\n")
+		f.PrintDefaults()
+	}
+	if command == "run" {
+		f.StringVar(&o.socket, "socket", "", "the cell's socket: at most 104 bytes, in a directory of its own")
+		f.StringVar(&o.bundle, "bundle", "", "YAML that names the agent and what it may reach")
+		f.Func("egress-allow", "host:port, host or *.x that a cell without a bundle may reach; may be repeated", func(s string) error {
+			o.allow = append(o.allow, s)
+			return nil
+		})
+		f.Uint64Var(&o.generation, "generation", 1, "number of this life of the cell; a successor has a greater one")
+	} else {
+		f.StringVar(&o.control, "control", "", "the control socket, which no cell may see")
+		f.StringVar(&o.dir, "dir", "", "directory with a directory for each agent's socket")
+	}
+	f.StringVar(&o.issuer, "credential-issuer", "", "https URL of the OIDC issuer of credentials")
+	f.StringVar(&o.audience, "credential-audience", "", "audience that a credential must name")
+	f.StringVar(&o.ca, "credential-ca", "", "PEM file of the certificates that the issuer's is judged by, instead of the host's")
+	f.BoolVar(&o.unverified, "insecure-unverified-bundle", false, "believe the bundle about who the agent is")
+	f.StringVar(&o.ceiling, "ceiling", "", "ceiling that no bundle passes (default /etc/skep/ceiling.yaml, if it is there)")
+	f.StringVar(&o.records, "records", "-", "file to append records to; - is the standard output")
+	f.BoolVar(&o.udp, "udp", false, "serve connect-udp")
+	f.IntVar(&o.flows, "max-flows", 0, "open connections of one cell, at most and by default 1024")
+	f.DurationVar(&o.head, "head-time", 0, "for a request head, at most and by default 15s")
+	f.DurationVar(&o.idle, "idle-time", 0, "after which an idle flow is closed, at most and by default 1h (UDP: 2m)")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	return o, o.check(command)
+}
+
+// check finds what is missing and what contradicts itself (B211 to B213).
+func (o options) check(command string) error {
+	named := o.issuer != "" || o.audience != ""
+	switch {
+	case command == "run" && o.socket == "":
+		return errors.New("--socket is missing: where the cell reaches its boundary")
+	case command == "run" && (o.bundle == "") == (len(o.allow) == 0):
+		return errors.New("give either --bundle or --egress-allow")
+	case command == "serve" && (o.control == "" || o.dir == ""):
+		return errors.New("give --control and --dir")
+	case o.unverified && (named || o.ca != ""):
+		return errors.New("--insecure-unverified-bundle verifies nothing: remove it, or --credential-issuer, --credential-audience and --credential-ca")
+	case len(o.allow) > 0 && (named || o.unverified):
+		return errors.New("a cell without a bundle has no credential: remove --credential-issuer, --credential-audience and --insecure-unverified-bundle")
+	case len(o.allow) == 0 && !o.unverified && (o.issuer == "" || o.audience == ""):
+		return errors.New("a bundle is verified: give --credential-issuer and --credential-audience, or --insecure-unverified-bundle to believe it")
+	case o.flows < 0 || o.head < 0 || o.idle < 0:
+		return errors.New("a limit cannot be negative")
+	case strings.TrimSpace(o.records) == "":
+		return errors.New("--records names no file")
+	}
+	return nil
+}
