@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -106,7 +107,9 @@ func (r *running) hear() {
 
 // tidy removes the socket, and its directory if that was made for it.
 func (r *running) tidy() {
-	_ = os.Remove(r.socket)
+	if !strings.HasPrefix(r.socket, onTCP) {
+		_ = os.Remove(r.socket)
+	}
 	if r.below != "" {
 		_ = os.Remove(r.below) // unless something else is in it
 	}

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"skep.dev/skep/internal/sys"
 )
@@ -13,9 +16,24 @@ import (
 // maxPath is how long a socket's path may be, in bytes: what every guest can name (B30).
 const maxPath = 104
 
+// onTCP begins the address of a listener that is no path (B32).
+const onTCP = "tcp:"
+
+// OnTCP is the address of a listener on a port of loopback, which every process of the
+// host reaches: for tests and for tools that know no Unix sockets (B32).
+func OnTCP(at netip.AddrPort) (string, error) {
+	if !at.Addr().IsLoopback() {
+		return "", fmt.Errorf("%s is no loopback address: a boundary that others reach needs a Unix socket", at.Addr())
+	}
+	return onTCP + at.String(), nil
+}
+
 // Listen makes the socket of one agent: mode 0600, in a directory of ours that nobody
 // else enters (B30). A dead socket is replaced; what lives or is no socket is not (B31).
 func Listen(path string) (*os.File, error) {
+	if at, ok := strings.CutPrefix(path, onTCP); ok {
+		return listenTCP(at)
+	}
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the socket path %s has %d bytes; at most %d are allowed: choose a shorter one", path, len(path), maxPath)
 	}
@@ -26,6 +44,19 @@ func Listen(path string) (*os.File, error) {
 		return nil, err
 	}
 	return sys.ListenUnix(path, sys.Stream)
+}
+
+func listenTCP(at string) (*os.File, error) {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = l.Close() }() // the file stays
+	t, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, fmt.Errorf("listen on %s: no TCP", at)
+	}
+	return t.File()
 }
 
 // Directory makes dir, or sees that it is ours alone.

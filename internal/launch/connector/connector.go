@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -131,6 +132,15 @@ func (o options) ceilingNow() (policy.Ceiling, error) {
 
 // run attaches one agent, and changes what it may reach on SIGHUP.
 func (o options) run(ctx context.Context, c *connector.Connector, again <-chan os.Signal, stderr io.Writer) error {
+	if o.tcp != "" {
+		at, err := netip.ParseAddrPort(o.tcp)
+		if err != nil {
+			return fmt.Errorf("read --insecure-tcp-listener: %w", err)
+		}
+		if o.socket, err = connector.OnTCP(at); err != nil {
+			return err
+		}
+	}
 	a, err := o.attach(ctx, c)
 	if err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 
 // options are the flags of both commands.
 type options struct {
-	socket, bundle string // run
-	allow          []string
-	control, dir   string // serve
+	socket, tcp, bundle string // run
+	allow               []string
+	control, dir        string // serve
 
 	issuer, audience, ca string
 	unverified           bool
@@ -42,6 +42,7 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 	}
 	if command == "run" {
 		f.StringVar(&o.socket, "socket", "", "the cell's socket: at most 104 bytes, in a directory of its own")
+		f.StringVar(&o.tcp, "insecure-tcp-listener", "", "instead of --socket an address of loopback, such as 127.0.0.1:3128, which all programs of the host reach")
 		f.StringVar(&o.bundle, "bundle", "", "YAML that names the agent and what it may reach")
 		f.Func("egress-allow", "host:port, host or *.x that a cell without a bundle may reach; may be repeated", func(s string) error {
 			o.allow = append(o.allow, s)
@@ -75,8 +76,8 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 func (o options) check(command string) error {
 	named := o.issuer != "" || o.audience != ""
 	switch {
-	case command == "run" && o.socket == "":
-		return errors.New("--socket is missing: where the cell reaches its boundary")
+	case command == "run" && (o.socket == "") == (o.tcp == ""):
+		return errors.New("give --socket, where the cell reaches its boundary (or --insecure-tcp-listener)")
 	case command == "run" && (o.bundle == "") == (len(o.allow) == 0):
 		return errors.New("give either --bundle or --egress-allow")
 	case command == "serve" && (o.control == "" || o.dir == ""):
