@@ -30,6 +30,12 @@ func (t *Tally) Read(counter uint64, now time.Time) uint64 {
 	return missing
 }
 
+// Total is how many refusals are accounted for, logged or not.
+func (t *Tally) Total() uint64 { return t.logged + t.filled }
+
+// Inherit begins with what another box accounted for.
+func (t *Tally) Inherit(total uint64) { t.filled = total }
+
 // Last is for the end, when the log has been read to its end.
 func (t *Tally) Last(counter uint64) uint64 { return t.missing(counter) }
 

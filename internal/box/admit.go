@@ -87,6 +87,40 @@ func (a *admission) Withdraw(addr netip.Addr) {
 	}()
 }
 
+// leave is what the kernel's sets hold: for rules, and for names. swap is held.
+func (a *admission) leave() (literals, named []span) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, have := range a.known {
+		select {
+		case <-have.done:
+			if have.err == nil {
+				named = append(named, have.spans...)
+			}
+		default:
+		}
+	}
+	return a.addresses, named
+}
+
+// inherit takes over what another box has asked for, so that it can be taken back; host
+// is the name that has the address, "" where a rule has.
+func (a *admission) inherit(host string, s span) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if host == "" {
+		a.addresses = append(a.addresses, s)
+		return
+	}
+	have := a.known[s.first]
+	if have == nil {
+		have = &admitted{done: make(chan struct{}), host: host}
+		close(have.done)
+		a.known[s.first] = have
+	}
+	have.spans = append(have.spans, s)
+}
+
 // literals opens the gate for the ip and cidr rules of the policy.
 func (a *admission) literals(ctx context.Context) error {
 	a.addresses = addresses(a.policy())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/route"
 )
 
@@ -29,6 +30,8 @@ type early struct {
 	gate   *boundary.Gate
 	table  *route.Table
 
+	counting sync.Mutex // held while the kernel's counter is read and accounted for
+
 	mu    sync.Mutex
 	tally boundary.Tally
 	asks  int // how often the kernel's counter is still to be read
@@ -40,14 +43,23 @@ type early struct {
 // hundreds of idle cells, that was most of what they did.
 const asksAfterLog = int(boundary.Lag/flushEvery) + 3
 
-// read takes the log until it is closed or its deadline has passed.
-func (e *early) read() error {
+// read takes the log until it is closed, its deadline has passed, or another box has it.
+func (e *early) read(p *pause.Pause) error {
+	if err := p.Loop(e.log, e.take); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+func (e *early) take() error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := e.log.Read(buf)
 		switch {
-		case errors.Is(err, os.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, os.ErrClosed):
 			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return err
 		case errors.Is(err, syscall.ENOBUFS):
 			e.heard(0) // the kernel dropped messages; the counter has them
 			continue
@@ -100,6 +112,8 @@ func (e *early) due() bool {
 }
 
 func (e *early) count(ctx context.Context) {
+	e.counting.Lock()
+	defer e.counting.Unlock()
 	counter, err := e.counter(ctx)
 	if err != nil {
 		return

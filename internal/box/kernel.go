@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/right"
@@ -33,6 +34,9 @@ const (
 	answerSize  = 24
 )
 
+// heirsNumbers is more than a box asks before it serves.
+const heirsNumbers = 1 << 20
+
 // ErrWardenGone says that the warden's end of the socket is closed: so a box ends with its cell.
 var ErrWardenGone = errors.New("the cell's warden is gone")
 
@@ -43,6 +47,8 @@ type kernel struct {
 	mu      sync.Mutex
 	next    uint32
 	waiting map[uint32]chan answer // nil after the end, or the warden's last word
+	held    chan struct{}          // while nothing may be asked: closed when it may
+	quiet   chan struct{}          // told when nothing waits any more
 	last    *answer                // the counter's last value, once the warden has told it
 	ended   chan struct{}          // closed after the last word, or when run has returned without
 }
@@ -53,12 +59,17 @@ type answer struct {
 }
 
 func newKernel(sock *os.File) *kernel {
-	return &kernel{sock: sock, waiting: map[uint32]chan answer{}, ended: make(chan struct{})}
+	return &kernel{sock: sock, waiting: map[uint32]chan answer{}, quiet: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// run reads answers until the warden is gone, which is always an error.
-func (k *kernel) run() error {
+// run reads answers until the warden is gone, which is always an error, or another box
+// reads them.
+func (k *kernel) run(p *pause.Pause) error {
 	defer k.end(nil)
+	return p.Loop(k.sock, k.read)
+}
+
+func (k *kernel) read() error {
 	buf := make([]byte, requestSize)
 	for {
 		n, _, err := sys.RecvFDs(k.sock, buf, 0)
@@ -80,7 +91,7 @@ func (k *kernel) run() error {
 		k.mu.Lock()
 		if c := k.waiting[id]; c != nil {
 			c <- a
-			delete(k.waiting, id)
+			k.answered(id)
 		}
 		k.mu.Unlock()
 	}
@@ -92,7 +103,7 @@ func (k *kernel) run() error {
 func (k *kernel) end(last *answer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.last != nil {
+	if k.waiting == nil {
 		return
 	}
 	k.last = last
@@ -111,8 +122,18 @@ type span struct {
 }
 
 // begin sends one request; the channel gets its answer, or is closed at the end.
-func (k *kernel) begin(op uint32, s span) (uint32, chan answer, error) {
+func (k *kernel) begin(ctx context.Context, op uint32, s span) (uint32, chan answer, error) {
 	k.mu.Lock()
+	for k.held != nil && k.waiting != nil {
+		held := k.held
+		k.mu.Unlock()
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		}
+		k.mu.Lock()
+	}
 	if k.waiting == nil {
 		k.mu.Unlock()
 		return 0, nil, ErrWardenGone
@@ -131,7 +152,56 @@ func (k *kernel) begin(op uint32, s span) (uint32, chan answer, error) {
 func (k *kernel) forget(id uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.answered(id)
+}
+
+// answered is for mu held.
+func (k *kernel) answered(id uint32) {
 	delete(k.waiting, id)
+	if len(k.waiting) == 0 {
+		select {
+		case k.quiet <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hold keeps what is to be asked waiting, until release, and returns when everything that
+// was asked has its answer.
+func (k *kernel) hold(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held = make(chan struct{})
+	for len(k.waiting) > 0 {
+		k.mu.Unlock()
+		var err error
+		select {
+		case <-k.quiet:
+		case <-k.ended:
+		case <-ctx.Done():
+			err = fmt.Errorf("wait for the warden's answers: %w", ctx.Err())
+		}
+		k.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	if k.waiting == nil {
+		return ErrWardenGone
+	}
+	return nil
+}
+
+// release ends a hold. Another box may have asked meanwhile, by the numbers that come
+// next: what is still answered of that must not pass for an answer to us.
+func (k *kernel) release() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.next += heirsNumbers
+	if k.held != nil {
+		close(k.held)
+		k.held = nil
+	}
 }
 
 // finish waits for an answer.
@@ -155,7 +225,7 @@ func (k *kernel) change(ctx context.Context, op uint32, spans []span) error {
 	ids, waits := make([]uint32, len(spans)), make([]chan answer, len(spans))
 	for i, s := range spans {
 		var err error
-		if ids[i], waits[i], err = k.begin(op, s); err != nil {
+		if ids[i], waits[i], err = k.begin(ctx, op, s); err != nil {
 			return fmt.Errorf("change the early gate: %w", err)
 		}
 	}
@@ -185,7 +255,7 @@ func (k *kernel) shut(ctx context.Context, shut bool) error {
 // refused is how many packets the early gate has refused so far (B17). Of a warden
 // that is gone it is what it said last.
 func (k *kernel) refused(ctx context.Context) (uint64, error) {
-	id, c, err := k.begin(opCounter, span{})
+	id, c, err := k.begin(ctx, opCounter, span{})
 	var a answer
 	if err == nil {
 		a, err = k.finish(ctx, id, c)
@@ -221,7 +291,7 @@ func (k *kernel) told(ctx context.Context, err error) *answer {
 // ready lets the warden start the agent: the box has answered a request under
 // its policy (B163).
 func (k *kernel) ready(ctx context.Context) error {
-	id, c, err := k.begin(opReady, span{})
+	id, c, err := k.begin(ctx, opReady, span{})
 	if err == nil {
 		_, err = k.finish(ctx, id, c)
 	}

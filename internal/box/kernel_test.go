@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -19,7 +20,7 @@ func TestLastWordIsEnough(t *testing.T) {
 	defer theirs.Close()
 	k := newKernel(ours)
 	ran := make(chan error, 1)
-	go func() { ran <- k.run() }()
+	go func() { ran <- k.run(pause.New()) }()
 	type count struct {
 		n   uint64
 		err error

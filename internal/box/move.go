@@ -36,10 +36,12 @@ func (b *box) carryOut(ctx context.Context, order lifeline.Order, file *os.File)
 		return b.link.move(ctx, file)
 	case lifeline.Model:
 		return b.models(ctx, file)
-	case lifeline.HandOver, lifeline.Keep, lifeline.Part:
-	}
-	if file != nil {
-		_ = file.Close()
+	case lifeline.HandOver:
+		return b.handOver(ctx, file)
+	case lifeline.Keep:
+		return b.keep(ctx)
+	case lifeline.Part:
+		return b.part()
 	}
 	return errUnknownOrder
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -28,12 +29,18 @@ type book struct {
 	mu    sync.Mutex
 	kinds map[string][]skepv1.FlowRecord_Kind // by flow
 	lent  int64
+
+	denied uint64
 }
 
 func (b *book) RecordFlows(_ context.Context, _ string, records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range records {
+		if r.Kind == skepv1.FlowRecord_KIND_DENIED {
+			b.denied += max(r.Count, 1)
+			continue
+		}
 		b.kinds[r.Flow] = append(b.kinds[r.Flow], r.Kind)
 	}
 	return nil, nil
@@ -57,31 +64,40 @@ type linked struct {
 func startLinked(t *testing.T, a *skepv1.Assignment) *linked {
 	t.Helper()
 	world(t)
-	l := &linked{cellNet: newCellNet(t), book: &book{kinds: map[string][]skepv1.FlowRecord_Kind{}}, result: make(chan error, 1)}
-	ours, theirs, err := sys.StreamPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, lineEnd, err := sys.SeqpacketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.link, err = boxlink.Serve(ours, line); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.link.Close)
-	go func() {
-		l.result <- Run(context.Background(), Config{
-			Daemon: theirs, Warden: l.box, Lifeline: lineEnd, Internet: &internet.Dest{},
-			Gateway: func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} },
-		})
-	}()
+	l := &linked{cellNet: newCellNet(t), book: &book{kinds: map[string][]skepv1.FlowRecord_Kind{}}}
 	a.Cell = "cell"
-	l.link.Assign(a, l.book)
+	l.link, l.result = l.behind(l.box, a)
 	if err := l.link.Ready(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// behind starts a box that is given its sockets over warden.
+func (l *linked) behind(warden *os.File, a *skepv1.Assignment) (*boxlink.Link, chan error) {
+	l.t.Helper()
+	ours, theirs, err := sys.StreamPair()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	line, lineEnd, err := sys.SeqpacketPair()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	link, err := boxlink.Serve(ours, line)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(link.Close)
+	result := make(chan error, 1)
+	go func() {
+		result <- Run(context.Background(), Config{
+			Daemon: theirs, Warden: warden, Lifeline: lineEnd, Internet: &internet.Dest{},
+			Gateway: func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} },
+		})
+	}()
+	link.Assign(a, l.book)
+	return link, result
 }
 
 func within(t *testing.T, d time.Duration) context.Context {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/box/way"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/h2"
@@ -115,8 +116,12 @@ type box struct {
 	names    names
 
 	admission *admission
+	door      doorway
 
-	failed chan error // what runs for the whole life and has ended
+	handing       bool          // stopped for another box; the lifeline's own
+	cell, answers *pause.Pause  // what reads the cell's sockets, and the warden's
+	parted        chan struct{} // closed when another box serves, and the last flow of this one is over
+	failed        chan error    // what runs for the whole life and has ended
 }
 
 // build makes the gate of the assignment and what stands around it, and fills
@@ -125,11 +130,17 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	if a.policy == nil {
 		return nil, errNoPolicy
 	}
-	s, err := receive(c.Warden)
+	s, message, err := receive(c.Warden)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy, failed: make(chan error, 5)}
+	b := &box{
+		link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy,
+		failed: make(chan error, 5), parted: make(chan struct{}), cell: pause.New(), answers: pause.New(),
+	}
+	if s.warden != nil {
+		b.kernel.sock = s.warden
+	}
 	b.gate = &boundary.Gate{
 		Identity: boundary.Identity{Cell: a.cell, Agent: a.agent, Generation: a.generation},
 		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
@@ -151,12 +162,24 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	table := route.NewTable(route.DNSNames)
 	admit := newAdmission(b.kernel, b.gate.Policy)
 	b.admission = admit
-	b.server = &server{sockets: s, gate: b.gate, table: table,
+	b.server = &server{sockets: s, gate: b.gate, table: table, pause: b.cell,
 		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
 	b.early = &early{log: s.log, kernel: b.kernel, gate: b.gate, table: table}
-	go func() { b.failed <- b.kernel.run() }()
+	if s.warden != nil {
+		if err := b.inherit(c.Warden, message); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	go func() {
+		if err := b.kernel.run(b.answers); err != nil {
+			b.failed <- err
+		}
+	}()
 	b.recorder.begin()
-	if err := admit.literals(ctx); err != nil {
+	if s.warden != nil {
+		admit.follow(ctx)
+	} else if err := admit.literals(ctx); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -176,10 +199,11 @@ func (b *box) limit(ctx context.Context, l limits) {
 	if l.leased {
 		b.gate.Bytes = boundary.NewBytes(ctx, b.link)
 	}
+	b.door.kernel = b.kernel
 	b.gate.Door = boundary.NewDoor(func(shut bool) error {
 		ctx, cancel := context.WithTimeout(ctx, doorBy)
 		defer cancel()
-		return b.kernel.shut(ctx, shut)
+		return b.door.set(ctx, shut)
 	}, b.gate.Full)
 }
 
@@ -240,11 +264,13 @@ func (b *box) serve(ctx context.Context) error {
 	ended.Go(func() {
 		if err := b.server.run(flows); err != nil {
 			b.failed <- err
+		} else if b.cell.Over() {
+			close(b.parted)
 		}
 	})
 	ended.Go(func() {
 		defer close(logRead)
-		if err := b.early.read(); err != nil {
+		if err := b.early.read(b.cell); err != nil {
 			b.failed <- err
 		}
 	})
@@ -257,6 +283,7 @@ func (b *box) serve(ctx context.Context) error {
 	select {
 	case err = <-followed:
 	case err = <-b.failed:
+	case <-b.parted:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

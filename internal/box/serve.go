@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/route"
 )
@@ -21,27 +23,30 @@ type server struct {
 	gate    *boundary.Gate
 	table   *route.Table
 	dns     *route.Resolver
+	pause   *pause.Pause
 
 	flows sync.WaitGroup
 }
 
-// run serves every socket until the listeners are closed, which is nil, or one
-// fails. ctx is the life of the flows.
+// run serves every socket until the listeners are closed or another box has them, which
+// is nil, or one fails. ctx is the life of the flows.
 func (s *server) run(ctx context.Context) error {
+	clients, hangUp := context.WithCancel(ctx)
+	defer hangUp()
 	errs := make(chan error)
 	n := 0
-	serve := func(f func() error) {
+	serve := func(on pause.Socket, f func() error) {
 		n++
-		go func() { errs <- f() }()
+		go func() { errs <- s.pause.Loop(on, f) }()
 	}
 	for _, l := range s.sockets.tcp {
-		serve(func() error { return s.accept(ctx, l) })
+		serve(listener{l}, func() error { return s.accept(ctx, l) })
 	}
 	for _, c := range s.sockets.dnsUDP {
-		serve(func() error { return s.dns.ServeUDP(ctx, c) })
+		serve(c, func() error { return s.dns.ServeUDP(ctx, c) })
 	}
 	for _, l := range s.sockets.dnsTCP {
-		serve(func() error { return s.dns.ServeTCP(ctx, l) })
+		serve(listener{l}, func() error { return s.dns.ServeTCP(clients, l) })
 	}
 	var all []error
 	for range n {
@@ -49,6 +54,9 @@ func (s *server) run(ctx context.Context) error {
 			all = append(all, err)
 			s.sockets.close() // one listener alone must not stay
 		}
+	}
+	if s.pause.Over() {
+		hangUp() // whoever asks again asks the other box
 	}
 	s.flows.Wait()
 	return errors.Join(all...)
@@ -60,6 +68,8 @@ func (s *server) accept(ctx context.Context, l *net.TCPListener) error {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return err
 		case err != nil && isBusy(err):
 			// Out of descriptors: the kernel's queue waits until a flow has ended,
 			// and nothing tells us when.
@@ -71,6 +81,12 @@ func (s *server) accept(ctx context.Context, l *net.TCPListener) error {
 		s.flows.Go(func() { s.flow(ctx, c) })
 	}
 }
+
+// listener is one that reads nothing after its deadline.
+type listener struct{ *net.TCPListener }
+
+// SetReadDeadline implements pause.Socket.
+func (l listener) SetReadDeadline(t time.Time) error { return l.SetDeadline(t) }
 
 // flow names one connection and takes it through the gate (B12, B16).
 func (s *server) flow(ctx context.Context, c *net.TCPConn) {

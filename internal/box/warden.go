@@ -14,23 +14,25 @@ const dnsPort = 65053 // of the DNS listeners in the cell's namespace (B10)
 // sockets are the listeners in the cell's network namespace.
 type sockets struct {
 	tcp    []*net.TCPListener // redirected connections
-	dnsUDP []net.PacketConn
-	dnsTCP []net.Listener
+	dnsUDP []*net.UDPConn
+	dnsTCP []*net.TCPListener
 	log    *os.File // the early gate's log
 	ipv6   bool
+	warden *os.File // where the sockets come from another box: the warden's own socket
 }
 
 // receive takes the one message in which the warden hands over the sockets
-// (B10), and sorts them by what the kernel says that they are. The rest of the
-// message tells nothing that the sockets do not.
-func receive(warden *os.File) (*sockets, error) {
-	buf := make([]byte, requestSize)
+// (B10), and sorts them by what the kernel says that they are. Of a warden, the rest of
+// the message tells nothing that the sockets do not; another box gives the warden's
+// socket, too, and the message begins what it leaves (L20a).
+func receive(warden *os.File) (_ *sockets, message []byte, err error) {
+	buf := make([]byte, maxLegacy)
 	n, files, err := sys.RecvFDs(warden, buf, sys.MaxPassedFDs)
 	if err != nil {
-		return nil, fmt.Errorf("receive the cell's sockets: %w", err)
+		return nil, nil, fmt.Errorf("receive the cell's sockets: %w", err)
 	}
 	if n == 0 {
-		return nil, ErrWardenGone
+		return nil, nil, ErrWardenGone
 	}
 	s := &sockets{}
 	seen := map[string]bool{}
@@ -38,14 +40,14 @@ func receive(warden *os.File) (*sockets, error) {
 		if err := s.sort(f, seen); err != nil {
 			sys.CloseAll(files[i+1:])
 			s.close()
-			return nil, fmt.Errorf("receive the cell's sockets: %w", err)
+			return nil, nil, fmt.Errorf("receive the cell's sockets: %w", err)
 		}
 	}
 	if len(s.tcp) == 0 || len(s.dnsUDP) == 0 || len(s.dnsTCP) == 0 || s.log == nil {
 		s.close()
-		return nil, errors.New("receive the cell's sockets: one of the listeners or the log is missing")
+		return nil, nil, errors.New("receive the cell's sockets: one of the listeners or the log is missing")
 	}
-	return s, nil
+	return s, buf[:n], nil
 }
 
 // sort takes one socket. Without IPv6 the IPv4 socket stands in both places, so
@@ -64,6 +66,14 @@ func (s *sockets) sort(f *os.File, seen map[string]bool) error {
 		s.log, err = sys.Pollable(f)
 		return err
 	}
+	if kind.IsMessages() {
+		if s.warden != nil {
+			_ = f.Close()
+			return errors.New("two sockets of a warden")
+		}
+		s.warden = f
+		return nil
+	}
 	defer func() { _ = f.Close() }() // the net package keeps a duplicate
 	key := fmt.Sprint(kind.Type, kind.Addr)
 	if seen[key] {
@@ -76,7 +86,12 @@ func (s *sockets) sort(f *os.File, seen map[string]bool) error {
 		if err != nil {
 			return err
 		}
-		s.dnsUDP = append(s.dnsUDP, c)
+		u, ok := c.(*net.UDPConn)
+		if !ok {
+			_ = c.Close()
+			return fmt.Errorf("socket at %s is not of UDP", kind.Addr)
+		}
+		s.dnsUDP = append(s.dnsUDP, u)
 	case kind.IsStream():
 		l, err := net.FileListener(f)
 		if err != nil {
@@ -102,6 +117,9 @@ func (s *sockets) sort(f *os.File, seen map[string]bool) error {
 // close ends everything.
 func (s *sockets) close() {
 	s.closeListeners()
+	if s.warden != nil {
+		_ = s.warden.Close()
+	}
 	if s.log != nil {
 		_ = s.log.Close()
 	}

@@ -57,6 +57,11 @@ func (k SocketKind) IsDatagram() bool { return k.Type == unix.SOCK_DGRAM && k.is
 // IsNetlink reports a netlink socket.
 func (k SocketKind) IsNetlink() bool { return k.Domain == unix.AF_NETLINK }
 
+// IsMessages reports a unix socket that keeps the bounds of messages.
+func (k SocketKind) IsMessages() bool {
+	return k.Domain == unix.AF_UNIX && k.Type == unix.SOCK_SEQPACKET
+}
+
 // Is6 reports an IPv6 socket.
 func (k SocketKind) Is6() bool { return k.Domain == unix.AF_INET6 }
 

@@ -83,6 +83,42 @@ func (l *Link) Model(ctx context.Context, conn *os.File) error {
 	return nil
 }
 
+// HandOver has the box stop accepting and give all that it serves to the box that has the
+// other end of heir as its warden's socket. heir stays the caller's. Until Keep or Part
+// nobody serves the cell but that other box.
+func (l *Link) HandOver(ctx context.Context, heir *os.File) error {
+	if err := l.lifeline.Ask(ctx, lifeline.HandOver, heir); err != nil {
+		return fmt.Errorf("have a box hand its cell over: %w", err)
+	}
+	return nil
+}
+
+// Keep has the box go on as before HandOver.
+func (l *Link) Keep(ctx context.Context) error {
+	if err := l.lifeline.Ask(ctx, lifeline.Keep); err != nil {
+		return fmt.Errorf("have a box keep its cell: %w", err)
+	}
+	return nil
+}
+
+// Part has the box end when the last flow that it has is over: the other box serves.
+func (l *Link) Part(ctx context.Context) error {
+	if err := l.lifeline.Ask(ctx, lifeline.Part); err != nil {
+		return fmt.Errorf("have a box leave its cell: %w", err)
+	}
+	return nil
+}
+
+// Policy is the one that the box has, nil where another skepd sent it.
+func (l *Link) Policy() *skepv1.BoxPolicy {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.policy != nil {
+		return l.policy
+	}
+	return l.assignment.GetPolicy()
+}
+
 // Lifeline is our end of the box's lifeline. It stays the link's.
 func (l *Link) Lifeline() *os.File { return l.lifeline.File() }
 
