@@ -30,6 +30,7 @@ import (
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/statelock"
 	"skep.dev/skep/internal/daemon/traffic"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
@@ -103,7 +104,7 @@ type Daemon struct {
 // Open takes the state directory for this daemon, and ends and records what an
 // earlier one left behind. A second daemon on it is refused (D10).
 func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
-	d := &Daemon{Config: c, live: map[string]*life{}}
+	d := &Daemon{Config: c, live: map[string]*life{}, owners: traffic.Owners{PerCell: limit.OpenFlows}}
 	d.ctx, d.stop = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/flow"
@@ -37,17 +38,22 @@ func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.F
 	return taken.Refused, nil
 }
 
+// recorder is what one box of a cell records with.
+type recorder struct {
+	*Daemon
+	cell *life
+	box  *boxes.Box
+}
+
 // Lease implements boxlink.Recorder.
-func (d *Daemon) Lease(id string, spent int64) (int64, error) { return d.bytes.Lease(id, spent) }
+func (r recorder) Lease(id string, spent int64) (int64, error) {
+	return r.bytes.Lease(id, r.cell.boundary.Carried(r.box, spent))
+}
 
 // collect settles what a cell was lent, before its end is recorded, and tells what of
 // it counts as spent.
 func (d *Daemon) collect(l *life) int64 {
-	var spent int64
-	var told bool
-	if b := l.boundary(); b != nil {
-		spent, told = b.Link.Spent()
-	}
+	spent, told := l.boundary.Spent()
 	spent, err := d.bytes.Close(l.id, spent, told)
 	if err != nil {
 		d.Log.Error("the bytes of a cell are not settled: all that it was lent counts as spent", "cell", l.id, "err", err)
@@ -93,7 +99,7 @@ func gotNothing(end *skepv1.FlowRecord) bool {
 // pushResolvers tells every box.
 func (d *Daemon) pushResolvers(u *skepv1.ResolverUpdate) {
 	for _, l := range d.lives() {
-		if b := l.boundary(); b != nil {
+		for _, b := range l.boundary.All() {
 			b.Link.Push(u)
 		}
 	}

@@ -36,9 +36,10 @@ type life struct {
 	unfurnished error        // why it cannot be
 	endBox      func() error // lets the box write what is left, once
 
+	boundary boxes.Boundary
+
 	mu      sync.Mutex
 	running cell.Running
-	box     *boxes.Box
 	cause   cells.Cause       // the first reason to end it
 	stops   map[string]func() // timers, the last of each purpose
 	changed chan struct{}
@@ -143,19 +144,6 @@ func (l *life) noted() []string {
 	return lines
 }
 
-// boundary is the cell's box, nil before it has one.
-func (l *life) boundary() *boxes.Box {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.box
-}
-
-func (l *life) setBox(b *boxes.Box) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.box = b
-}
-
 // started takes the running cell. A reason to end it that came before is obeyed.
 func (l *life) started(r cell.Running) {
 	l.mu.Lock()
@@ -170,13 +158,7 @@ func (l *life) started(r cell.Running) {
 // before it is durable.
 func (l *life) follow() {
 	r := l.running
-	select {
-	case <-r.Done():
-	case <-l.box.Gone():
-		l.outlived(r)
-	case <-l.box.Process.Done():
-		l.outlived(r)
-	}
+	l.boundary.Attend(r.Done(), func(finished bool) { l.outlived(r, finished) })
 	<-r.Done()
 	l.finish(r.Result())
 }
@@ -184,8 +166,8 @@ func (l *life) follow() {
 // outlived ends a cell whose box has gone. A box that has written all that was left
 // ended with its cell's warden: the cell is ending by itself. Any other died, and what
 // its agent does about that is no end of its own.
-func (l *life) outlived(r cell.Running) {
-	if !l.box.Link.Finished() {
+func (l *life) outlived(r cell.Running, finished bool) {
+	if !finished {
 		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
 		return
 	}
@@ -223,7 +205,7 @@ func (l *life) finish(result cell.Result) {
 		}
 	})
 	err := l.endBox()
-	l.box.Kill()
+	l.boundary.Kill()
 	if err != nil {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}

@@ -61,11 +61,13 @@ func (d *Daemon) serveModel(ctx context.Context, l *life, b *boxes.Box) error {
 func (d *Daemon) modelsAgain(ctx context.Context) error {
 	var failed error
 	for _, l := range d.lives() {
-		b := l.boundary()
-		if len(l.profile.Model.Roles) == 0 || b == nil {
+		if len(l.profile.Model.Roles) == 0 {
 			continue
 		}
-		err := d.modelAgain(ctx, l, b)
+		var err error
+		for _, b := range l.boundary.All() {
+			err = errors.Join(err, d.modelAgain(ctx, l, b))
+		}
 		if d.lifeOf(l.id) == nil { // it ended meanwhile
 			d.endModel(ctx, l)
 		} else if err != nil {

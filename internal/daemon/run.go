@@ -164,14 +164,12 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 	if err != nil {
 		return err
 	}
-	l.setBox(b)
+	l.boundary.Begin(b)
 	if err := d.bytes.Open(l.id, l.profile.Budget.Net); err != nil {
 		b.Kill()
 		return err
 	}
-	b.Link.Assign(&skepv1.Assignment{
-		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: terms.BoxLimits(l.profile),
-	}, d)
+	b.Link.Assign(d.assignment(l, policy), recorder{d, l, b})
 	l.spec.Box = b.Warden
 	if err := d.serveModel(ctx, l, b); err != nil {
 		b.Kill()
@@ -222,7 +220,7 @@ func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 	l.endBox = sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), endTime)
 		defer cancel()
-		return l.box.Link.End(ctx)
+		return l.boundary.End(ctx)
 	})
 	go func() { // beside what is recorded and told of the start: a quick agent ends meanwhile
 		<-r.Done()
@@ -239,7 +237,7 @@ func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 	if err != nil {
 		_ = r.Kill()
 		<-r.Done()
-		l.box.Kill()
+		l.boundary.Kill()
 		return err
 	}
 	l.started(r)

@@ -54,6 +54,9 @@ var (
 	// ErrGone says that the other end is gone.
 	ErrGone = errors.New("the lifeline has ended")
 
+	// ErrRefused says that the box has not done what it was told.
+	ErrRefused = errors.New("the box says no")
+
 	errNonsense = errors.New("what came over the lifeline is no message of it")
 )
 
@@ -141,7 +144,7 @@ func (a *Asker) answered(m []byte) error {
 	switch {
 	case m[0] == done && len(m) == 1:
 	case m[0] == refused:
-		answer = fmt.Errorf("the box says: %q", m[1:])
+		answer = fmt.Errorf("%w: %q", ErrRefused, m[1:])
 	default:
 		return errNonsense
 	}

@@ -25,8 +25,8 @@ type Box struct {
 	Model   *os.File // the gateway's end of the box's connection to it
 }
 
-// start makes a box that knows nothing yet.
-func (s *Pool) start(ctx context.Context) (_ *Box, err error) {
+// Start makes a box that knows nothing yet.
+func (s *Pool) Start(ctx context.Context) (_ *Box, err error) {
 	var made []*os.File
 	defer func() {
 		if err != nil {
@@ -108,7 +108,7 @@ func (s *Pool) Fill() {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		b, err := s.start(ctx)
+		b, err := s.Start(ctx)
 		s.Prepare()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *Pool) Take(ctx context.Context) (*Box, error) {
 			return b, nil
 		}
 	}
-	return s.start(ctx)
+	return s.Start(ctx)
 }
 
 // Close ends the spare box; none is made after it.

@@ -24,6 +24,8 @@ import (
 
 // Owners are the people whose cells there are.
 type Owners struct {
+	PerCell int // how many flows a cell may have open, in all its boxes; 0: as many as its owner
+
 	mu  sync.Mutex
 	all map[uint32]*owner
 }
@@ -52,6 +54,7 @@ func (t *turns) fill(now time.Time, rate, most float64) {
 // Cell is what one cell has open.
 type Cell struct {
 	owner *owner
+	most  int
 
 	mu   sync.Mutex
 	open map[string]struct{} // by the flow's id
@@ -72,7 +75,7 @@ func (o *Owners) Cell(uid uint32) *Cell {
 	if o.all[uid] == nil {
 		o.all[uid] = &owner{turns: turns{limit.OwnerBurst, time.Now()}}
 	}
-	return &Cell{owner: o.all[uid], open: map[string]struct{}{}, turns: turns{limit.OwnerKept / 2, time.Now()}}
+	return &Cell{owner: o.all[uid], most: o.PerCell, open: map[string]struct{}{}, turns: turns{limit.OwnerKept / 2, time.Now()}}
 }
 
 // Leave is what the cell has open, for another skepd (L20a).
@@ -103,7 +106,7 @@ type Taken struct {
 }
 
 // Take lets intents in as far as the owner has room, and drops outcomes that are
-// recorded already. The calls of one cell come one after the other.
+// recorded already. What several boxes of a cell have open counts together.
 func (c *Cell) Take(records []*skepv1.FlowRecord) Taken {
 	t := Taken{cell: c, Keep: records[:0:0]}
 	c.mu.Lock()
@@ -112,7 +115,11 @@ func (c *Cell) Take(records []*skepv1.FlowRecord) Taken {
 		_, open := c.open[r.Flow]
 		switch {
 		case r.Kind == skepv1.FlowRecord_KIND_INTENT && !open:
-			if why := c.owner.enter(c, time.Now()); why != flow.None {
+			why := flow.Busy
+			if c.most == 0 || len(c.open) < c.most {
+				why = c.owner.enter(c, time.Now())
+			}
+			if why != flow.None {
 				t.Refused = append(t.Refused, &skepv1.RefusedFlow{Index: uint32(i), Reason: why.Token()})
 				continue
 			}

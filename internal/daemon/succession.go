@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/terms"
+)
+
+// replaceBox gives a running cell a box of the program that stands at its path now, with
+// the policy that it has (L20a). After an error the cell has the box that it had; one
+// that has none any more is ended.
+func (d *Daemon) replaceBox(ctx context.Context, l *life) error {
+	r := l.cell()
+	if r == nil {
+		return errors.New("replace a box: the cell does not run yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, buildTime)
+	defer cancel()
+	go func() { // a cell that ends does not wait for another box
+		select {
+		case <-r.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	next, err := d.boxes.Start(ctx)
+	if err != nil {
+		return err
+	}
+	old := l.boundary.Now()
+	policy := old.Link.Policy()
+	if policy == nil {
+		if policy, err = d.policy(l.profile); err != nil {
+			next.Kill()
+			return err
+		}
+	}
+	next.Link.Assign(d.assignment(l, policy), recorder{d, l, next})
+	if err := d.serveModel(ctx, l, next); err != nil {
+		next.Kill()
+		return err
+	}
+	if err := l.boundary.Replace(ctx, next); err != nil {
+		if errors.Is(err, boxes.ErrLost) {
+			l.end(cells.Cause{Word: "boundary-died", Detail: "it could not be replaced"})
+		}
+		return fmt.Errorf("cell %s: %w", l.id, err)
+	}
+	// What was told to the one before while this one started.
+	next.Link.Push(d.names.Current())
+	if p := old.Link.Policy(); p != nil && p != policy {
+		next.Link.Swap(p)
+	}
+	return nil
+}
+
+// assignment is what a box of a cell is told.
+func (d *Daemon) assignment(l *life, policy *skepv1.BoxPolicy) *skepv1.Assignment {
+	return &skepv1.Assignment{
+		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: terms.BoxLimits(l.profile),
+	}
+}
