@@ -13,7 +13,7 @@ agent:
 egress:
   allow:
     - api.example.org:443
-    - "*.pypi.org"
+    - "*.pkgs.example"
     - {name: db.example, ports: [5432], resolve: [10.0.1.50]}
     - {ip: 192.0.2.7, ports: [53], transports: [udp]}
 `
@@ -27,14 +27,14 @@ func TestBundle(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	for i, want := range []string{
-		"name=api.example.org ports=443 transports=tcp", "suffix=*.pypi.org ports=1-24,26-464,466-586,588-65535 transports=tcp",
+		"name=api.example.org ports=443 transports=tcp", "suffix=*.pkgs.example ports=1-24,26-464,466-586,588-65535 transports=tcp",
 		"name=db.example ports=5432 transports=tcp resolve=10.0.1.50", "ip=192.0.2.7 ports=53 transports=udp",
 	} {
 		if got := b.Allow[i]; got.Net.String() != want || got.Line != 8+i {
 			t.Errorf("line %d: %s, want %s", got.Line, got.Net, want)
 		}
 	}
-	if len(b.Warnings) != 1 || !strings.Contains(b.Warnings[0], "line 9: suffix=*.pypi.org") {
+	if len(b.Warnings) != 1 || !strings.Contains(b.Warnings[0], "line 9: suffix=*.pkgs.example") {
 		t.Errorf("%q", b.Warnings)
 	}
 }
