@@ -154,9 +154,14 @@ func (c *Changes) Drop(ctx context.Context, q *connect.Request[skepv1.DropReques
 		return nil, err
 	}
 	p, _ := peer.Of(ctx)
-	mine, err := c.claims.take(ctx, r.ID, p)
-	if err != nil {
-		return nil, err
+	mine, other := c.claims.try(r.ID, p)
+	if other != nil && !r.State.HasLayer() {
+		return connect.NewResponse(cells.Message(r)), nil // a rest of the layer is going just now
+	}
+	if mine == nil {
+		if mine, err = c.claims.take(ctx, r.ID, p); err != nil {
+			return nil, err
+		}
 	}
 	defer c.claims.give(r.ID, mine)
 	if r, err = c.find(r.ID); err != nil { // it may have been merged meanwhile

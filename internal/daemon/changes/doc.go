@@ -53,7 +53,9 @@ type Changes struct {
 	Record Record
 	// Held gives the granted roots of a cell that still runs; the caller owns them.
 	Held func(cell string) (*handover.Bundle, error)
-	Log  *slog.Logger
+	// Later does what no caller waits for; the daemon does not end before. Nil does it at once.
+	Later func(func())
+	Log   *slog.Logger
 
 	claims claims
 	fresh  sync.Map // paths of plans that this process made and nobody has come back for

@@ -112,17 +112,32 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 	if err := c.endPlan(r.ID, o.undo); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	if !o.undo {
-		defer c.claims.give(r.ID, nil)
-	}
-	if !o.undo && r.State == cells.Merged {
-		// The tree has it and the record says so; the layer is only a rest now.
-		if err := c.DropLayer(ctx, r.ID); err != nil {
-			c.Log.Warn("the layer of a merged cell is left", "cell", r.ID, "err", err)
-		}
+	switch {
+	case o.undo:
+	case r.State == cells.Merged:
+		c.dropMerged(ctx, r.ID)
+	default:
+		c.claims.give(r.ID, nil)
 	}
 	c.Record.Seal(r.ID)
 	return connect.NewResponse(cells.Message(r)), nil
+}
+
+// dropMerged removes the layer of a cell that is merged, and gives the cell up: the tree
+// has it and the record says so, so that it is only a rest, which a crash leaves to the
+// next start.
+func (c *Changes) dropMerged(ctx context.Context, id string) {
+	drop := func() {
+		defer c.claims.give(id, nil)
+		if err := c.DropLayer(context.WithoutCancel(ctx), id); err != nil {
+			c.Log.Warn("the layer of a merged cell is left", "cell", id, "err", err)
+		}
+	}
+	if c.Later == nil {
+		drop()
+		return
+	}
+	c.Later(drop)
 }
 
 // applied records paths, in as many entries as they need.
