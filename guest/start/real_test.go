@@ -1,0 +1,120 @@
+package start
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// realBoundary is Skep's own at the other end of the channel: `skep-box run`.
+type realBoundary struct {
+	t       *testing.T
+	records string
+}
+
+// serveReal starts it under some rules of a bundle. The test is skipped where it is not built.
+func serveReal(t *testing.T, rules string) (*testBoundary, *realBoundary) {
+	t.Helper()
+	bin := os.Getenv("SKEP_BIN")
+	if bin == "" {
+		bin = filepath.Join("..", "..", "bin")
+	}
+	box, err := filepath.Abs(filepath.Join(bin, "skep-box"))
+	if err == nil {
+		_, err = os.Stat(filepath.Join(filepath.Dir(box), "skep-connector"))
+	}
+	if err != nil {
+		t.Skip("skep-box and skep-connector are not built: run make build")
+	}
+	dir, err := os.MkdirTemp("", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	r := &realBoundary{t: t, records: filepath.Join(dir, "records")}
+	for name, text := range map[string]string{
+		"bundle":  "version: v1\nagent: {id: guest.example}\negress:\n  allow:\n" + rules,
+		"ceiling": "open: [{cidr: 127.0.0.0/8}]\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	socket := filepath.Join(dir, "c", "s")
+	var said bytes.Buffer
+	c := exec.Command(box, "run", "--socket", socket, "--bundle", filepath.Join(dir, "bundle"), "--ceiling", filepath.Join(dir, "ceiling"),
+		"--records", r.records, "--insecure-unverified-bundle", "--udp")
+	c.Stderr = &said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = c.Wait(); close(ended) }()
+	t.Cleanup(func() { _ = c.Process.Signal(syscall.SIGTERM); <-ended })
+	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			_ = conn.Close()
+			return &testBoundary{t: t, path: socket}, r
+		}
+		select {
+		case <-ended:
+			t.Fatal(said.String())
+		default:
+		}
+	}
+}
+
+// reasons are the reasons of what was decided, by destination; empty for what opened.
+func (r *realBoundary) reasons() map[string]string {
+	r.t.Helper()
+	text, err := os.ReadFile(r.records)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out := map[string]string{}
+	for line := range bytes.Lines(text) {
+		var one struct{ Kind, Transport, Destination, Reason string }
+		if err := json.Unmarshal(line, &one); err != nil {
+			r.t.Fatalf("%q: %v", line, err)
+		}
+		if one.Kind == "intent" || one.Kind == "denied" || one.Reason != "" {
+			out[one.Transport+" "+one.Destination] = one.Reason
+		}
+	}
+	return out
+}
+
+// TestRealBoundaryGuest: the cases BG-1, BG-2, BG-4, BG-8 and BG-17 of the guest path, with
+// Skep's own boundary in the place of a test's.
+func TestRealBoundaryGuest(t *testing.T) {
+	_, tcp, _ := net.SplitHostPort(echo(t))
+	_, udp, _ := net.SplitHostPort(echoUDP(t))
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, closed, _ := net.SplitHostPort(gone.Addr().String())
+	_ = gone.Close()
+	b, records := serveReal(t, fmt.Sprintf("    - {name: ok.test, ports: [%s, %s], resolve: [127.0.0.1]}\n    - {name: udp.test, ports: [%s], transports: [udp], resolve: [127.0.0.1]}\n", tcp, closed, udp))
+	expect(t, probe(t, b, []string{"--udp"}, "tcp=ok.test:"+tcp, "bulk=ok.test:"+tcp, "tcp=denied.test:"+tcp, "tcp=8.8.8.8:"+tcp, "tcp=ok.test:"+closed, "udp=udp.test:"+udp), map[string]string{
+		"tcp=ok.test:" + tcp: "hello", "bulk=ok.test:" + tcp: strconv.Itoa(64 << 20), "udp=udp.test:" + udp: "hello",
+		"tcp=denied.test:" + tcp: "connection refused", "tcp=8.8.8.8:" + tcp: "connection refused", "tcp=ok.test:" + closed: "connection refused",
+	})
+	got := records.reasons()
+	for destination, reason := range map[string]string{
+		"tcp ok.test:" + tcp: "", "udp udp.test:" + udp: "", "tcp denied.test:" + tcp: "not-on-allowlist", "tcp 8.8.8.8:" + tcp: "ip-not-on-allowlist",
+		"tcp ok.test:" + closed: "dial-failed",
+	} {
+		if why, ok := got[destination]; !ok || why != reason {
+			t.Errorf("%s: %q, %v; want %q", destination, why, ok, reason)
+		}
+	}
+}
