@@ -68,7 +68,7 @@ func ofTheTunnel(n func(string, ...any) string) []Limit {
 		{"ingress: handshake line; reply", "64 B; 128 B", "flow", "closed; closed", "tunnel.maxHandshake; tunnel.maxReply"},
 		{"tunnels without descriptors", "10ms", "listener", "tried again", "listener.acceptAgain"},
 		{"open flows of UDP; idle UDP", n("%d; %s", OpenUDP, IdleUDP), "cell; flow", "`busy`; closed, `idle-timeout`", "boundary.OpenUDP; boundary.IdleUDP"},
-		{"UDP payload; capsule; what waits for an agent that does not read, with its overhead for each", n("%d B; %d B; %s; %s", tunnel.MaxPayload, tunnel.MaxCapsule, "1 MiB", "64 B"), "flow", "dropped; stream closed; oldest dropped; counted in it", "tunnel.MaxPayload; datagram.MaxPayload; tunnel.MaxCapsule; datagram.MaxQueue; datagram.perPayload"},
+		{"UDP payload; capsule; what waits for an agent that does not read; of all flows; overhead of each", n("%d B; %d B; %s; %s; %s", tunnel.MaxPayload, tunnel.MaxCapsule, "1 MiB", "64 MiB", "64 B"), "flow; flow; flow; cell; flow", "dropped; stream closed; oldest dropped; oldest dropped; counted in it", "tunnel.MaxPayload; datagram.MaxPayload; tunnel.MaxCapsule; datagram.MaxQueue; datagram.MaxQueued; datagram.perPayload"},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"skep.dev/skep/internal/dest/internet/datagram"
 	"skep.dev/skep/internal/dest/internet/splicer"
 )
 
@@ -20,6 +21,7 @@ type known struct {
 type Dest struct {
 	names atomic.Pointer[known]
 	loop  splicer.Loop // moves the bytes of all flows
+	room  datagram.Room
 }
 
 // Set replaces what is known about names: the resolvers in order, and the hosts

@@ -32,7 +32,7 @@ func (d *Dest) Open(ctx context.Context, p boundary.Permit) (boundary.Upstream, 
 		return nil, &boundary.Failure{Reason: flow.ResolvedAddressDenied, Dropped: dropped}
 	}
 	if q.Transport == flow.UDP {
-		return openUDP(ctx, p, kept, dropped)
+		return d.openUDP(ctx, p, kept, dropped)
 	}
 	c, err := race(ctx, kept, q.Port)
 	if err != nil {

@@ -16,13 +16,14 @@ import (
 // datagrams from nobody else (B44).
 type datagrams struct {
 	conn    *net.UDPConn
+	room    *datagram.Room
 	permit  boundary.Permit
 	dropped int
 }
 
 // openUDP makes a socket to the first kept address that there is a route to. Whether
 // anybody listens there shows only later.
-func openUDP(ctx context.Context, p boundary.Permit, kept []netip.Addr, dropped int) (boundary.Upstream, error) {
+func (d *Dest) openUDP(ctx context.Context, p boundary.Permit, kept []netip.Addr, dropped int) (boundary.Upstream, error) {
 	var errs []error
 	for _, a := range kept {
 		c, err := (&net.Dialer{}).DialContext(ctx, "udp", netip.AddrPortFrom(a, p.Request().Port).String())
@@ -31,7 +32,7 @@ func openUDP(ctx context.Context, p boundary.Permit, kept []netip.Addr, dropped 
 			continue
 		}
 		if u, ok := c.(*net.UDPConn); ok {
-			return &datagrams{conn: u, permit: p, dropped: dropped}, nil
+			return &datagrams{conn: u, room: &d.room, permit: p, dropped: dropped}, nil
 		}
 		_ = c.Close()
 	}
@@ -47,7 +48,7 @@ func (d *datagrams) Dropped() int { return d.dropped }
 
 // Carry relays whole payloads until either side ends.
 func (d *datagrams) Carry(ctx context.Context, agent net.Conn) boundary.End {
-	f := &datagram.Flow{Agent: agent, Peer: d.conn, Bytes: d.permit.Bytes(), Idle: d.permit.Idle()}
+	f := &datagram.Flow{Agent: agent, Peer: d.conn, Bytes: d.permit.Bytes(), Idle: d.permit.Idle(), Room: d.room}
 	err := f.Relay(ctx)
 	end := boundary.End{Up: f.Up(), Down: f.Down(), Reason: boundary.EndedBy(err)}
 	switch {

@@ -1,16 +1,28 @@
 package datagram
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// MaxQueue is how many bytes wait for an agent that does not read (B150).
-const MaxQueue = 1 << 20
+// How many bytes wait for an agent that does not read: of one flow, and of all flows of
+// a cell together (B150).
+const (
+	MaxQueue  = 1 << 20
+	MaxQueued = 64 << 20
+)
 
 // perPayload is what a waiting payload takes beside its bytes, so that empty ones are
 // bounded, too.
 const perPayload = 64
 
+// Room is what all queues of a cell share. Its zero value is ready.
+type Room struct{ used atomic.Int64 }
+
 // queue holds payloads, and drops the oldest where there are too many.
 type queue struct {
+	room *Room
+
 	mu      sync.Mutex
 	some    *sync.Cond
 	waiting [][]byte
@@ -18,20 +30,26 @@ type queue struct {
 	closed  bool
 }
 
-func newQueue() *queue {
-	q := &queue{}
+func newQueue(room *Room) *queue {
+	q := &queue{room: room}
 	q.some = sync.NewCond(&q.mu)
 	return q
 }
 
-// put adds a copy of a payload.
+// put adds a copy of a payload. Where the others leave no room, it may be the one that
+// is dropped.
 func (q *queue) put(payload []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
 	q.waiting = append(q.waiting, append([]byte(nil), payload...))
-	q.size += len(payload) + perPayload
-	for q.size > MaxQueue {
-		q.drop()
+	n := len(payload) + perPayload
+	q.size += n
+	used := q.room.used.Add(int64(n))
+	for q.size > MaxQueue || used > MaxQueued && len(q.waiting) > 0 {
+		used = q.drop()
 	}
 	q.some.Signal()
 }
@@ -51,16 +69,21 @@ func (q *queue) next() (payload []byte, ok bool) {
 	return payload, true
 }
 
-// drop removes the oldest. mu is held.
-func (q *queue) drop() {
-	q.size -= len(q.waiting[0]) + perPayload
+// drop removes the oldest, and says what all queues hold. mu is held.
+func (q *queue) drop() int64 {
+	n := len(q.waiting[0]) + perPayload
+	q.size -= n
 	q.waiting[0] = nil
 	q.waiting = q.waiting[1:]
+	return q.room.used.Add(int64(-n))
 }
 
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closed, q.waiting = true, nil
+	for len(q.waiting) > 0 {
+		q.drop()
+	}
+	q.closed = true
 	q.some.Broadcast()
 }

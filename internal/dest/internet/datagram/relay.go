@@ -25,6 +25,7 @@ type Flow struct {
 	Agent, Peer net.Conn
 	Bytes       *boundary.Bytes // what may be carried
 	Idle        time.Duration
+	Room        *Room // shared by the flows of a cell
 
 	up, down atomic.Uint64
 	last     atomic.Int64 // when a payload last moved, Unix nanoseconds
@@ -37,7 +38,7 @@ type Flow struct {
 
 // Relay returns when the flow is over: nil when the agent ended it.
 func (f *Flow) Relay(ctx context.Context) error {
-	f.queue = newQueue()
+	f.queue = newQueue(f.Room)
 	f.touch()
 	f.mu.Lock()
 	f.timer = time.AfterFunc(f.Idle, f.check)

@@ -19,6 +19,7 @@ type lab struct {
 
 func begin(ctx context.Context, t *testing.T, f *Flow) *lab {
 	l := &lab{Flow: f, ended: make(chan error, 1)}
+	f.Room = &Room{}
 	l.agent, f.Agent = net.Pipe()
 	l.peer, f.Peer = net.Pipe()
 	for _, c := range []net.Conn{l.agent, l.peer} {
@@ -93,7 +94,8 @@ func TestBudgetIsForWholePayloads(t *testing.T) {
 
 // Of what an agent does not read the oldest goes first (B150).
 func TestQueueDropsTheOldest(t *testing.T) {
-	q := newQueue()
+	room := &Room{}
+	q := newQueue(room)
 	for i := range 3000 {
 		q.put([]byte{byte(i >> 8), byte(i), 1000: 0})
 	}
@@ -118,7 +120,20 @@ func TestQueueDropsTheOldest(t *testing.T) {
 	if len(q.waiting) > MaxQueue/perPayload {
 		t.Errorf("%d empty payloads wait", len(q.waiting))
 	}
+	other := newQueue(room)
+	for range 100 { // of others, who fill the room
+		room.used.Add(MaxQueue)
+	}
+	other.put([]byte("x"))
+	if len(other.waiting) != 0 {
+		t.Error("a full room takes more")
+	}
+	room.used.Add(-100 * MaxQueue)
 	q.close()
+	other.close()
+	if q.put([]byte("late")); room.used.Load() != 0 {
+		t.Errorf("%d bytes are still counted", room.used.Load())
+	}
 	if _, ok := q.next(); ok {
 		t.Error("a closed queue gives")
 	}
