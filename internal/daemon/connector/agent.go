@@ -126,6 +126,8 @@ func (r *running) words() (done bool, err error) {
 			return false, err
 		}
 		switch {
+		case w.Batch != nil && len(w.Batch.Records) > link.MaxRecords:
+			return false, errors.New("the box sent too many records at once")
 		case w.Batch != nil:
 			err := r.sink.append(r.who, w.Batch.Records)
 			if err := r.conn.Send(link.Order{Wrote: &link.Wrote{Batch: w.Batch.Number, OK: err == nil}}); err != nil {
