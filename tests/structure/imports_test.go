@@ -150,10 +150,10 @@ func TestKernelDoor(t *testing.T) {
 // reaches a network, a process, or the memory.
 var notable = []string{"crypto/tls", "debug/elf", "net", "net/http", "net/http/httputil", "net/http/pprof", "os/exec", "os/user", "plugin", "expvar", "html/template", "text/template"}
 
-// TestProgramImports: what skepd, skep-worker and skep-box are made of is a list
+// TestProgramImports: what skepd, skep-worker, skep-box and skep-connector are made of is a list
 // that is read when it changes.
 func TestProgramImports(t *testing.T) {
-	for _, program := range []string{"skepd", "skep-worker", "skep-box"} {
+	for _, program := range []string{"skepd", "skep-worker", "skep-box", "skep-connector"} {
 		t.Run(program, func(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(root, "cmd", program)); err != nil {
 				t.Skipf("skipped: cmd/%s does not exist yet", program)

@@ -26,7 +26,6 @@ import (
 	"skep.dev/skep/internal/bundle"
 	"skep.dev/skep/internal/config"
 	"skep.dev/skep/internal/credential"
-	"skep.dev/skep/internal/daemon"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/connector"
 	"skep.dev/skep/internal/daemon/resolvers"
@@ -57,7 +56,7 @@ func Run(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	watcher, err := resolvers.Watch(daemon.SystemClock{}, resolvers.System(), c.Renamed)
+	watcher, err := resolvers.Watch(clock{}, resolvers.System(), c.Renamed)
 	if err != nil {
 		return err
 	}
@@ -72,6 +71,14 @@ func Run(args []string, stderr io.Writer) error {
 		err = o.serve(ctx, c, stderr)
 	}
 	return errors.Join(err, c.Close())
+}
+
+// clock is the machine's.
+type clock struct{}
+
+func (clock) AfterFunc(d time.Duration, f func()) func() {
+	t := time.AfterFunc(d, f)
+	return func() { t.Stop() }
 }
 
 // connector is what the flags make.
