@@ -47,7 +47,9 @@ type recorder struct {
 
 // Lease implements boxlink.Recorder.
 func (r recorder) Lease(id string, spent int64) (int64, error) {
-	return r.bytes.Lease(id, r.cell.boundary.Carried(r.box, spent))
+	n, err := r.bytes.Lease(id, r.cell.boundary.Carried(r.box, spent))
+	r.cell.boundary.Leased(r.box, n)
+	return n, err
 }
 
 // collect settles what a cell was lent, before its end is recorded, and tells what of

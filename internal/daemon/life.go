@@ -158,9 +158,16 @@ func (l *life) started(r cell.Running) {
 // before it is durable.
 func (l *life) follow() {
 	r := l.running
-	l.boundary.Attend(r.Done(), func(finished bool) { l.outlived(r, finished) })
+	l.boundary.Attend(r.Done(), func(finished bool) { l.outlived(r, finished) }, l.returned)
 	<-r.Done()
 	l.finish(r.Result())
+}
+
+// returned gives the cell's budget back what a box leaves of its leases.
+func (l *life) returned(carried, back int64) {
+	if err := l.d.bytes.Return(l.id, carried, back); err != nil {
+		l.d.Log.Error("what a box leaves of its leases counts as spent until the cell ends", "cell", l.id, "err", err)
+	}
 }
 
 // outlived ends a cell whose box has gone. A box that has written all that was left

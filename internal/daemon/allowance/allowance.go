@@ -12,6 +12,7 @@ package allowance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -100,7 +101,7 @@ func (a *Accounts) Lease(cell string, spent int64) (int64, error) {
 	}
 	// The two last leases may be in use; of older ones nothing is left.
 	for err == nil && len(c.holds) > 2 && spent-c.settled >= c.holds[0].amount {
-		err = a.settle(c, c.holds[0].amount)
+		err = a.settle(c, 0, c.holds[0].amount)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("lease bytes to cell %s: %w", cell, err) // it is held, and spent
@@ -117,13 +118,36 @@ func (a *Accounts) exhausted(cell string, c *account) error {
 	return a.record(cell, (*kind.BudgetExhausted)(a.entry(cell, c.limit)))
 }
 
-// settle ends the oldest lease. c is locked.
-func (a *Accounts) settle(c *account, used int64) error {
-	if _, err := a.machine.Settle(c.holds[0].hold, budget.Of(budget.Bytes, used)); err != nil {
+// settle ends a lease. c is locked.
+func (a *Accounts) settle(c *account, at int, used int64) error {
+	if _, err := a.machine.Settle(c.holds[at].hold, budget.Of(budget.Bytes, used)); err != nil {
 		return err
 	}
 	c.settled += used
-	c.holds = c.holds[1:]
+	c.holds = slices.Delete(c.holds, at, at+1)
+	return nil
+}
+
+// Return takes back what a box has left of its leases, when all boxes of the cell have
+// carried spent. What cannot be told from what is in use stays held until Close.
+func (a *Accounts) Return(cell string, spent, back int64) error {
+	c := a.of(cell)
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for at := len(c.holds) - 1; at >= 0 && back > 0; at-- {
+		amount := c.holds[at].amount
+		unused := min(back, amount)
+		if amount-unused > spent-c.settled {
+			continue
+		}
+		if err := a.settle(c, at, amount-unused); err != nil {
+			return fmt.Errorf("take back bytes of cell %s: %w", cell, err)
+		}
+		back -= unused
+	}
 	return nil
 }
 
@@ -153,7 +177,7 @@ func (a *Accounts) Close(cell string, spent int64, known bool) (int64, error) {
 		if known {
 			used = min(used, max(0, spent-c.settled))
 		}
-		if err := a.settle(c, used); err != nil {
+		if err := a.settle(c, 0, used); err != nil {
 			return c.settled, fmt.Errorf("settle the bytes of cell %s: %w", cell, err)
 		}
 	}

@@ -154,3 +154,81 @@ func TestNoLedgerNoLease(t *testing.T) {
 		t.Error("a cell without a budget got a lease")
 	}
 }
+
+// However many boxes a cell has in turn: what each leaves of its leases comes back, so
+// that a cell which carries little may have any number; and the ledger never has less
+// than was carried, nor more than the limit.
+func TestBoxesGiveBackWhatTheyLeave(t *testing.T) {
+	type box struct{ leased, carried int64 }
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.Int64Range(1, 1<<28).Draw(t, "limit")
+		b := &book{}
+		a := New(b.record)
+		if err := a.Open("c", right.AtMost(limit)); err != nil {
+			t.Fatal(err)
+		}
+		boxes, ended := []*box{{}}, int64(0)
+		carried := func() int64 {
+			sum := ended
+			for _, x := range boxes {
+				sum += x.carried
+			}
+			return sum
+		}
+		for range rapid.IntRange(0, 100).Draw(t, "steps") {
+			x := boxes[rapid.IntRange(0, len(boxes)-1).Draw(t, "box")]
+			switch rapid.IntRange(0, 3).Draw(t, "does") {
+			case 0, 1:
+				n, err := a.Lease("c", carried())
+				if err != nil {
+					t.Fatal(err)
+				}
+				x.leased += n
+				x.carried += rapid.Int64Range(0, x.leased-x.carried).Draw(t, "carried")
+			case 2:
+				boxes = append(boxes, &box{})
+			default:
+				if len(boxes) == 1 {
+					continue
+				}
+				gone := boxes[0]
+				boxes = boxes[1:]
+				ended += gone.carried
+				if err := a.Return("c", carried(), gone.leased-gone.carried); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out := int64(0) // in the hands of boxes
+			for _, x := range boxes {
+				out += x.leased - x.carried
+			}
+			if sum, _ := b.spent(); sum > limit || sum < carried()+out {
+				t.Fatalf("the ledger has %d of %d, carried %d, and %d may be", sum, limit, carried(), out)
+			}
+		}
+		got, err := a.Close("c", carried(), true)
+		if sum, open := b.spent(); err != nil || got != carried() || sum != got || open != 0 {
+			t.Fatalf("carried %d, told %d, the ledger has %d and %d open leases, %v", carried(), got, sum, open, err)
+		}
+	})
+}
+
+// A hundred boxes that carry nothing use nothing up.
+func TestIdleBoxesUseNothingUp(t *testing.T) {
+	a := New((&book{}).record)
+	if err := a.Open("c", right.AtMost(3<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(100) {
+		n, err := a.Lease("c", i)
+		if err != nil || n == 0 {
+			t.Fatalf("box %d got %d, %v", i, n, err)
+		}
+		if err := a.Return("c", i+1, n-1); err != nil { // it carried one byte
+			t.Fatal(err)
+		}
+	}
+	if used, _ := a.Used("c"); used != 100 {
+		t.Errorf("%d are used", used)
+	}
+}

@@ -20,18 +20,20 @@ type Boundary struct {
 	now     *Box
 	before  []*Box
 	lent    map[*Box]int64 // of their leases, what they have carried, as they told last
+	leased  map[*Box]int64 // all of their leases
 	carried int64          // by boxes that have ended in order
 	ended   bool
 
-	over <-chan struct{} // the end of the cell
-	died func(finished bool)
+	over   <-chan struct{} // the end of the cell
+	died   func(finished bool)
+	unused func(carried, back int64)
 }
 
 // Begin makes b the cell's first box.
 func (a *Boundary) Begin(b *Box) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.now, a.lent = b, map[*Box]int64{}
+	a.now, a.lent, a.leased = b, map[*Box]int64{}, map[*Box]int64{}
 }
 
 // Now is the box that serves, nil before there is one.
@@ -53,11 +55,12 @@ func (a *Boundary) All() []*Box {
 
 // Attend has died called when a box is gone before over is closed, other than one that
 // was replaced and has ended its last flow. finished says that it had nothing left to
-// write.
-func (a *Boundary) Attend(over <-chan struct{}, died func(finished bool)) {
+// write. Of such a one unused hears how many bytes all have carried by then, and how many
+// of its leases it leaves.
+func (a *Boundary) Attend(over <-chan struct{}, died func(finished bool), unused func(carried, back int64)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.over, a.died = over, died
+	a.over, a.died, a.unused = over, died, unused
 	for _, b := range append(slices.Clone(a.before), a.now) {
 		a.watch(b)
 	}
@@ -81,16 +84,23 @@ func (a *Boundary) watch(b *Box) {
 // forget takes a box out that another one has replaced and that has ended in order.
 func (a *Boundary) forget(b *Box) bool {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	at := slices.Index(a.before, b)
 	if at < 0 {
+		a.mu.Unlock()
 		return false
 	}
 	a.before = slices.Delete(a.before, at, at+1)
-	delete(a.lent, b)
 	n, _ := b.Link.Spent()
+	back := a.leased[b] - n
+	delete(a.lent, b)
+	delete(a.leased, b)
 	a.carried += n
+	sum := a.sum()
+	a.mu.Unlock()
 	b.Kill()
+	if back > 0 {
+		a.unused(sum, back)
+	}
 	return true
 }
 
@@ -99,14 +109,28 @@ func (a *Boundary) forget(b *Box) bool {
 func (a *Boundary) Carried(b *Box, n int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sum := a.carried
 	if b == a.now || slices.Contains(a.before, b) {
 		a.lent[b] = n
 	}
+	return a.sum()
+}
+
+// sum is for mu held.
+func (a *Boundary) sum() int64 {
+	sum := a.carried
 	for _, n := range a.lent {
 		sum += n
 	}
 	return sum
+}
+
+// Leased takes that a box was leased n bytes more.
+func (a *Boundary) Leased(b *Box, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if b == a.now || slices.Contains(a.before, b) {
+		a.leased[b] += n
+	}
 }
 
 // Spent is how many bytes of their leases all boxes have carried, if each told at its end.
