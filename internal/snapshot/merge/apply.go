@@ -198,7 +198,10 @@ func (t *transaction) verifyNode(ctx context.Context, i, n int, dir *os.File, na
 		return tree.ErrMoved
 	}
 	if t.undoes != "" {
-		return nil // an undo is not taken back: nobody would ever read the copy
+		return nil // nobody would ever read the copy
+	}
+	if t.roots[t.units[i].Root].moves(f, &st) {
+		return nil // keep moves it
 	}
 	return t.save(ctx, f, savedName(i, n), &st, got)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,32 +77,55 @@ func (f *fixture) mergeKilledAt(n int, hash string) (killed bool) {
 // exactly before or exactly after, with no trace of the merge in it.
 func TestKillAtEveryStep(t *testing.T) {
 	layertest.Roles(t, func(t *testing.T) {
-		f := newFixture(t, hardBase(), hardCell())
-		before, hash := f.look(), f.diff().Hash
-		undone, finished := 0, 0
-		for n := 1; f.mergeKilledAt(n, hash); n++ {
-			got, err := Recover(f.state)
-			must(t, err)
-			now := f.look()
-			switch {
-			case difference(now, before) == "":
-				undone++
-				if len(got) > 0 && got[0].Finished {
-					t.Errorf("step %d: undone and called finished", n)
-				}
-			case difference(now, f.view) == "":
-				finished++
-				f.reset()
-			default:
-				t.Fatalf("step %d: neither before nor after:\n%s", n, difference(now, before))
-			}
+		for name, state := range states(t) {
+			t.Run(name, func(t *testing.T) { killAtEveryStep(t, state) })
 		}
-		same(t, "whole merge", f.look(), f.view)
-		if undone < 40 || finished < 2 {
-			t.Errorf("%d undone, %d finished: the steps are not all there", undone, finished)
-		}
-		t.Logf("%d undone, %d finished", undone, finished)
 	})
+}
+
+// states are where the user's state may be: on the filesystem of the tree, or on another,
+// where old contents are copied.
+func states(t *testing.T) map[string]func(*fixture) {
+	all := map[string]func(*fixture){"beside the tree": func(*fixture) {}}
+	other, err := os.MkdirTemp("/dev/shm", "skep-merge-")
+	if err != nil {
+		t.Logf("no other filesystem: %v", err)
+		return all
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(other) })
+	all["elsewhere"] = func(f *fixture) { f.state = filepath.Join(other, "state") }
+	return all
+}
+
+func killAtEveryStep(t *testing.T, state func(*fixture)) {
+	f := newFixture(t, hardBase(), hardCell())
+	state(f)
+	before, hash := f.look(), f.diff().Hash
+	undone, finished := 0, 0
+	for n := 1; f.mergeKilledAt(n, hash); n++ {
+		got, err := Recover(f.state)
+		must(t, err)
+		now := f.look()
+		switch {
+		case difference(now, before) == "":
+			undone++
+			if len(got) > 0 && got[0].Finished {
+				t.Errorf("step %d: undone and called finished", n)
+			}
+		case difference(now, f.view) == "":
+			finished++
+			must(t, Undo(context.Background(), f.state, hash, nil, nil))
+			same(t, "taken back after step "+strconv.Itoa(n), f.look(), before)
+			f.reset()
+		default:
+			t.Fatalf("step %d: neither before nor after:\n%s", n, difference(now, before))
+		}
+	}
+	same(t, "whole merge", f.look(), f.view)
+	if undone < 40 || finished < 2 {
+		t.Errorf("%d undone, %d finished: the steps are not all there", undone, finished)
+	}
+	t.Logf("%d undone, %d finished", undone, finished)
 }
 
 // A crash of the recovery, at each of its steps, after a crash at each step of

@@ -8,9 +8,10 @@
 //	staged   journal: their inodes, by which recovery tells done from not
 //	apply    one rename per unit: exchange, put in, or take out
 //	verify   what came out is what the hash bound, else undo all
-//	save     its contents into the user's own state, for Undo
+//	save     its contents into the user's own state, for Undo, where they cannot be moved
 //	settle   modes and attributes of directories that stay
 //	done     journal; from here the tree is "after"
+//	keep     old contents moved into the user's own state
 //	clean    staging removed
 //	closed   journal
 //

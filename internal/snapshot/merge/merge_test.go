@@ -346,6 +346,45 @@ func TestErrorAtEveryStepLeavesTheTree(t *testing.T) {
 	})
 }
 
+// TestOldFileThatIsStillWritten: what somebody writes into an old file after the merge
+// took it away is in no copy of it, so that the merge can be taken back. A file that
+// nobody can write to is the copy itself: a large one costs nothing.
+func TestOldFileThatIsStillWritten(t *testing.T) {
+	f := newFixture(t, hardBase(), hardCell())
+	before, hash := f.look(), f.diff().Hash
+	inode := func(path string) uint64 {
+		info, err := os.Lstat(path)
+		must(t, err)
+		return info.Sys().(*syscall.Stat_t).Ino
+	}
+	was := inode(filepath.Join(f.base, "edited"))
+	late, err := os.OpenFile(filepath.Join(f.base, "edited"), os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	defer late.Close()
+	for range 2 {
+		_, err = f.apply(hash, nil)
+		must(t, err)
+		_, err = late.WriteString("a log line")
+		must(t, err)
+		saved, err := filepath.Glob(filepath.Join(mergesDir(f.state), hash, oldName, "*"))
+		must(t, err)
+		if moved := slices.ContainsFunc(saved, func(path string) bool { return inode(path) == was }); moved {
+			t.Error("a file that is open for writing was taken for the copy")
+		}
+		must(t, Undo(context.Background(), f.state, hash, nil, nil))
+		same(t, "taken back", f.look(), before)
+	}
+	must(t, late.Close())
+	was = inode(filepath.Join(f.base, "edited"))
+	_, err = f.apply(hash, nil)
+	must(t, err)
+	saved, err := filepath.Glob(filepath.Join(mergesDir(f.state), hash, oldName, "*"))
+	must(t, err)
+	if moved := slices.ContainsFunc(saved, func(path string) bool { return inode(path) == was }); !moved {
+		t.Error("a file of ours alone was copied")
+	}
+}
+
 func TestHardLinkOutsideKeepsItsBytes(t *testing.T) {
 	f := newFixture(t, hardBase(), hardCell())
 	outside := filepath.Join(filepath.Dir(f.base), "outside")

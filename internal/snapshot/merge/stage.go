@@ -30,6 +30,9 @@ func (t *transaction) stage(ctx context.Context) error {
 		}
 	}
 	links := map[linkKey]linked{}
+	next, stop := t.ahead(ctx)
+	defer stop()
+	t.next = next
 	for i := range t.units {
 		if err := t.stageUnit(ctx, i, links); err != nil {
 			return fmt.Errorf("stage %q: %w", t.units[i].Path, err)
@@ -68,7 +71,11 @@ func (t *transaction) makeStaging(r *root) error {
 	if err := sys.MkdirAt(r.dir, r.name, 0o700); err != nil {
 		return err
 	}
-	return r.openStaging()
+	if err := r.openStaging(); err != nil {
+		return err
+	}
+	r.near = t.undoes == "" && t.reaches(r)
+	return nil
 }
 
 // linkKey is one inode of the layer, linked a staged file that has it.
@@ -169,11 +176,13 @@ func (t *transaction) stageNode(ctx context.Context, i, n int, links map[linkKey
 func (t *transaction) stageFile(ctx context.Context, i, n int, dir *os.File, name string) error {
 	u := &t.units[i]
 	s := &u.After[n].State
-	src, err := t.content(ctx, i, n)
+	src, err := t.next(i, n)
+	if src != nil {
+		defer src.Close()
+	}
 	if err != nil {
 		return err
 	}
-	defer src.Close()
 	if err := tree.CopyFile(ctx, dir, name, src, *s); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type root struct {
 	id      objectID
 	name    string   // of the staging directory
 	staging *os.File // nil until it was made
+	near    bool     // what is in it can be moved into the user's state
 }
 
 // transaction is one merge, or the taking back of one.
@@ -36,6 +37,8 @@ type transaction struct {
 	dirs   []touched
 	// content opens the bytes of a regular file that is to be staged.
 	content func(ctx context.Context, u, n int) (*os.File, error)
+	// next is content for staging, which asks in a fixed order.
+	next func(u, n int) (*os.File, error)
 	// step is called before everything that changes something; tests kill the
 	// process there. Its error is as good as one of the kernel's.
 	step    func(name string) error
@@ -209,6 +212,11 @@ func syncDirs(dirs ...string) error {
 // finish removes the staging directories with the old objects in them, forgets a merge
 // that was taken back, and closes the journal.
 func (t *transaction) finish() error {
+	if t.undoes == "" { // an undo is not taken back
+		if err := t.keep(); err != nil {
+			return fmt.Errorf("the merge is complete, but its staging directory stays: %w", err)
+		}
+	}
 	for _, r := range t.roots {
 		if err := t.do("clean"); err != nil {
 			return err
