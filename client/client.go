@@ -31,7 +31,7 @@ const (
 func New(socket string) skepv1connect.SkepClient { return NewAgain(socket, nil) }
 
 // NewAgain is New for a caller that can start another daemon: where none listens any
-// more, again is asked for one, once for each connection. Nothing was sent before that.
+// more, again is asked for one, once for each call. Nothing was sent before that.
 func NewAgain(socket string, again func(context.Context) error) skepv1connect.SkepClient {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -46,8 +46,11 @@ func NewAgain(socket string, again func(context.Context) error) skepv1connect.Sk
 			return d.DialContext(ctx, "unix", socket)
 		},
 		DisableCompression: true,
+		// A connection that is kept may be closed by a skepd that is being replaced at the very
+		// moment when a call is sent on it, and nobody could say whether that was heard.
+		DisableKeepAlives: true,
 	}
-	return skepv1connect.NewSkepClient(&http.Client{Transport: transport}, "http://skepd")
+	return skepv1connect.NewSkepClient(&http.Client{Transport: patient{transport}}, "http://skepd")
 }
 
 // Negotiate asks the daemon for its version and fails if no version of the

@@ -34,7 +34,7 @@ var ErrNotSent = errors.New("no skepd listens")
 // maxEvent bounds one message of the daemon's, in bytes.
 const maxEvent = 8 << 20
 
-// Events is the answer to Run. It is the caller's to close.
+// Events is the answer to Run or Follow. It is the caller's to close.
 type Events struct {
 	conn net.Conn
 	body *bufio.Reader
@@ -48,30 +48,46 @@ type Events struct {
 // generated client's call without what that needs for many calls at a time, since a
 // person waits for it (docs/benchmarks.md). Errors have the codes of Connect.
 func Run(ctx context.Context, socket, state string, q *skepv1.RunRequest) (*Events, error) {
+	return events(ctx, socket, state, skepv1connect.SkepRunProcedure, q)
+}
+
+// Follow calls Follow, as Run does: with the events of a cell whose Run ended because
+// skepd was replaced.
+func Follow(ctx context.Context, socket, state, cell string) (*Events, error) {
+	return events(ctx, socket, state, skepv1connect.SkepFollowProcedure, &skepv1.FollowRequest{Cell: cell})
+}
+
+func events(ctx context.Context, socket, state, procedure string, q proto.Message) (*Events, error) {
 	message, err := proto.Marshal(q)
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)
 	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return nil, unavailable(fmt.Errorf("%w: %w", ErrNotSent, err))
-	}
-	e := &Events{conn: conn, stop: context.AfterFunc(ctx, func() { _ = conn.Close() })}
-	if err := e.open(state, message); err != nil {
-		e.Close()
-		if ctx.Err() != nil {
-			err = ctx.Err()
+	for {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", socket)
+		if err != nil {
+			return nil, unavailable(fmt.Errorf("%w: %w", ErrNotSent, err))
 		}
-		return nil, err
+		e := &Events{conn: conn, stop: context.AfterFunc(ctx, func() { _ = conn.Close() })}
+		if err = e.open(state, procedure, message); err == nil {
+			return e, nil
+		}
+		e.Close()
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !errors.Is(err, errAgain):
+			return nil, err
+		}
 	}
-	return e, nil
 }
 
+var errAgain = errors.New("skepd is being replaced")
+
 // open sends the request and reads the head of the answer, which comes with the first event.
-func (e *Events) open(state string, message []byte) error {
+func (e *Events) open(state, procedure string, message []byte) error {
 	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
-	q, err := http.NewRequest(http.MethodPost, "http://skepd"+skepv1connect.SkepRunProcedure, bytes.NewReader(body))
+	q, err := http.NewRequest(http.MethodPost, "http://skepd"+procedure, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -85,6 +101,9 @@ func (e *Events) open(state string, message []byte) error {
 	r, err := http.ReadResponse(bufio.NewReader(e.conn), q) //nolint:bodyclose // which would read to the end; the connection is closed
 	if err != nil {
 		return unavailable(err)
+	}
+	if r.Header.Get(HeaderAgain) != "" {
+		return errAgain
 	}
 	e.body = bufio.NewReader(r.Body)
 	if r.StatusCode != http.StatusOK {

@@ -208,7 +208,7 @@ type Pauser interface {
 	Resume()
 }
 
-// Leaver is a driver, a running cell or a process that describes itself, with its files,
+// Leaver is a running cell or a process that describes itself, with its files,
 // to the program that takes the place.
 type Leaver interface {
 	Leave(e *bequest.Estate) (json.RawMessage, error)

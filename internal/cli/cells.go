@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/cli/terminal"
 	"skep.dev/skep/internal/cli/words"
@@ -127,22 +128,45 @@ func (a *App) logs(ctx context.Context, ref string, follow bool) error {
 	if err != nil {
 		return err
 	}
-	stream, err := d.Logs(ctx, connect.NewRequest(&skepv1.LogsRequest{Cell: ref, Follow: follow}))
-	if err != nil {
-		return err
+	q := &skepv1.LogsRequest{Cell: ref, Follow: follow}
+	if follow { // if skepd is replaced, it is the same cell that is followed
+		c, err := d.Get(ctx, connect.NewRequest(&skepv1.GetRequest{Cell: ref}))
+		if err != nil {
+			return err
+		}
+		q.Cell = c.Msg.Id
+		return a.copyLog(ctx, d, q, a.Out)
 	}
-	defer func() { _ = stream.Close() }()
-	if follow {
-		return a.copyLog(stream, a.Out)
-	}
-	return a.paged(func(w io.Writer) error { return a.copyLog(stream, w) })
+	return a.paged(func(w io.Writer) error { return a.copyLog(ctx, d, q, w) })
 }
 
-func (a *App) copyLog(stream *connect.ServerStreamForClient[skepv1.LogChunk], w io.Writer) error {
+// copyLog copies from one skepd after the other.
+func (a *App) copyLog(ctx context.Context, d *daemon, q *skepv1.LogsRequest, w io.Writer) error {
 	safe := escape.NewWriter(w)
 	shown := terminal.IsTerminal(a.Out)
+	for {
+		stream, err := d.Logs(ctx, connect.NewRequest(q))
+		if err != nil {
+			return err
+		}
+		err = a.copyChunks(stream, q, w, safe, shown)
+		if shown {
+			if failed := safe.Flush(); err == nil {
+				err = failed
+			}
+		}
+		_ = stream.Close()
+		if !client.IsAgain(err) {
+			return err
+		}
+	}
+}
+
+// copyChunks notes in q how far it came.
+func (a *App) copyChunks(stream *connect.ServerStreamForClient[skepv1.LogChunk], q *skepv1.LogsRequest, w io.Writer, safe *escape.Writer, shown bool) error {
 	for stream.Receive() {
 		m := stream.Msg()
+		q.From += uint64(len(m.Data)) + uint64(m.Dropped)
 		var err error
 		switch {
 		case a.json:
@@ -153,11 +177,6 @@ func (a *App) copyLog(stream *connect.ServerStreamForClient[skepv1.LogChunk], w 
 			_, err = w.Write(cut(m))
 		}
 		if err != nil {
-			return err
-		}
-	}
-	if shown {
-		if err := safe.Flush(); err != nil {
 			return err
 		}
 	}

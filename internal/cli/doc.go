@@ -87,7 +87,7 @@ func (a *App) root() *cobra.Command {
 	}{
 		{"run", "Run and watch:", []*cobra.Command{a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.stopCommand()}},
 		{"read", "Read and decide:", []*cobra.Command{a.diffCommand(), a.mergeCommand(), a.dropCommand(), a.whyCommand(), a.ledgerCommand()}},
-		{"host", "Profiles and this host:", []*cobra.Command{a.checkCommand(), a.doctorCommand(), a.upCommand(), a.modelCommand(), a.versionCommand()}},
+		{"host", "Profiles and this host:", []*cobra.Command{a.checkCommand(), a.doctorCommand(), a.upCommand(), a.upgradeCommand(), a.modelCommand(), a.versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {

@@ -57,14 +57,15 @@ func (a *App) show(ctx context.Context, q *skepv1.LedgerReadRequest) error {
 	if err != nil {
 		return err
 	}
-	stream, err := d.LedgerRead(ctx, connect.NewRequest(q))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = stream.Close() }()
 	teller := story.Teller{Colour: a.colour(), Zone: time.Local, Cell: q.Cell == ""}
-	tell := func(w io.Writer) error {
+	once := func(w io.Writer) error {
+		stream, err := d.LedgerRead(ctx, connect.NewRequest(q))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stream.Close() }()
 		for stream.Receive() {
+			q.From = stream.Msg().Position + 1
 			line := string(stream.Msg().Json)
 			if !a.json {
 				e, err := entry.Parse(stream.Msg().Json)
@@ -78,6 +79,13 @@ func (a *App) show(ctx context.Context, q *skepv1.LedgerReadRequest) error {
 			}
 		}
 		return stream.Err()
+	}
+	tell := func(w io.Writer) error { // from one skepd after the other
+		err := once(w)
+		for client.IsAgain(err) {
+			err = once(w)
+		}
+		return err
 	}
 	if q.Follow {
 		return tell(a.Out) // what comes is to be seen at once

@@ -155,13 +155,14 @@ func (s *session) run(ctx context.Context, b *opened.Bundle) error {
 			return err
 		}
 	}
-	stream, err := s.ask(ctx, b)
+	heard, err := s.ask(ctx, b)
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
+	stream := &events{heard}
+	defer func() { stream.Close() }()
 	if s.flags.detach {
-		err = s.detached(stream)
+		err = s.detached(ctx, stream)
 	} else {
 		err = s.attended(ctx, stream, ours)
 	}
@@ -181,10 +182,22 @@ func (s *session) terminal() error {
 	return nil
 }
 
-type eventStream = client.Events
+// events are what a run hears of its cell, from one skepd after the other.
+type events struct{ *client.Events }
+
+// again goes on with the skepd that took the place of the one that was heard.
+func (e *events) again(ctx context.Context, s *session) error {
+	next, err := client.Follow(ctx, launch.APISocket(s.daemon.places), s.daemon.places.State, s.id)
+	if err != nil {
+		return err
+	}
+	e.Close()
+	e.Events = next
+	return nil
+}
 
 // next gives the next state of the cell, and prints notices on the way.
-func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
+func (s *session) next(ctx context.Context, stream *events) (*skepv1.Cell, error) {
 	for stream.Receive() {
 		m := stream.Msg()
 		if m.Notice != "" && s.id == "" {
@@ -197,6 +210,11 @@ func (s *session) next(stream *eventStream) (*skepv1.Cell, error) {
 		}
 	}
 	err := stream.Err()
+	if client.IsAgain(err) && s.id != "" {
+		if err = stream.again(ctx, s); err == nil {
+			return s.next(ctx, stream)
+		}
+	}
 	if err != nil && !broken(err) {
 		return nil, err
 	}
@@ -216,8 +234,8 @@ func (s *session) note(text string) {
 }
 
 // detached prints the id of a cell that runs on its own.
-func (s *session) detached(stream *eventStream) error {
-	c, err := s.next(stream)
+func (s *session) detached(ctx context.Context, stream *events) error {
+	c, err := s.next(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -232,8 +250,8 @@ func (s *session) detached(stream *eventStream) error {
 }
 
 // attended carries bytes until the warden hangs up, then waits for the end's record.
-func (s *session) attended(ctx context.Context, stream *eventStream, conn *os.File) error {
-	c, err := s.next(stream)
+func (s *session) attended(ctx context.Context, stream *events, conn *os.File) error {
+	c, err := s.next(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -289,12 +307,12 @@ type heard struct {
 
 // watch follows a cell beside its agent, and says at once when skepd is gone: the agent
 // may work on for hours without noticing more than that nothing answers.
-func (s *session) watch(staying context.Context, stream *eventStream, c *skepv1.Cell) <-chan heard {
+func (s *session) watch(staying context.Context, stream *events, c *skepv1.Cell) <-chan heard {
 	end := make(chan heard, 1)
 	go func() {
 		h := heard{cell: c}
 		for h.err == nil && !ended(h.cell) {
-			h.cell, h.err = s.next(stream)
+			h.cell, h.err = s.next(staying, stream)
 		}
 		if errors.As(h.err, new(*fixable)) && staying.Err() == nil {
 			s.orphaned()

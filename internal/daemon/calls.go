@@ -22,10 +22,12 @@ type call struct {
 // it in api/skep/v1/skep.proto, run make generate, add its line here.
 func (d *Daemon) calls() []call {
 	o, owner := wire.Options(), peer.OneOf(d.Owners)
-	g := greeting.Greeting{Version: d.Version, Commit: d.Commit, State: d.State}
+	g := greeting.Greeting{Version: d.Version, Commit: d.Commit, State: d.State, Instance: d.instance, Fault: d.Fault}
 	return []call{
 		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, g.Answer, o...)},
 		{v1.SkepRunProcedure, owner, g.Check(connect.NewServerStreamHandler(v1.SkepRunProcedure, d.run, o...))},
+		{v1.SkepFollowProcedure, owner, connect.NewServerStreamHandler(v1.SkepFollowProcedure, d.follow, o...)},
+		{v1.SkepUpgradeProcedure, owner, connect.NewUnaryHandler(v1.SkepUpgradeProcedure, d.upgrade, o...)},
 		{v1.SkepListProcedure, owner, connect.NewUnaryHandler(v1.SkepListProcedure, d.list, o...)},
 		{v1.SkepGetProcedure, owner, connect.NewUnaryHandler(v1.SkepGetProcedure, d.get, o...)},
 		{v1.SkepStopProcedure, owner, connect.NewUnaryHandler(v1.SkepStopProcedure, d.stopCell, o...)},

@@ -5,25 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/allowance"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
 	"skep.dev/skep/internal/daemon/doctor"
+	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/measure"
-	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/profiles"
 	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/daemon/recording"
@@ -32,6 +31,7 @@ import (
 	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/handover/bequest"
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/policy"
@@ -69,6 +69,10 @@ type Config struct {
 	Settings func() []doctor.Finding
 	// Names are the files that are watched for the boxes (B101).
 	Names resolvers.Files
+	// Successor is what may take our place under running cells; nil: nothing.
+	Successor *Successor
+	// Fault says why we could not go on with the cells of whose place we took.
+	Fault string
 }
 
 // Daemon is one skepd.
@@ -81,6 +85,7 @@ type Daemon struct {
 	house    *furniture.House
 	book     *ending.Book
 	desk     *handover.Desk
+	door     *door.Door
 	boxes    *boxes.Pool
 	reading  *reading.Reading
 	names    *resolvers.Watcher
@@ -91,19 +96,31 @@ type Daemon struct {
 	bytes    *allowance.Accounts
 	owners   traffic.Owners
 	feature  cell.Features
+	instance string
+	api, fds *os.File // listening sockets, once they are there
+
+	upgrading sync.Mutex
 
 	ctx  context.Context // ends with the daemon, not with a request
 	stop context.CancelFunc
 
 	mu     sync.Mutex
 	live   map[string]*life
-	work   sync.WaitGroup
+	work   tally
 	ending bool // no cell is declared any more
 }
 
 // Open takes the state directory for this daemon, and ends and records what an
 // earlier one left behind. A second daemon on it is refused (D10).
-func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
+func Open(ctx context.Context, c Config) (*Daemon, error) { return open(ctx, c, nil, nil) }
+
+// Inherit is Open in the place of another skepd, with what it left: its cells go on.
+func Inherit(ctx context.Context, c Config, left *Left, h *bequest.Heir) (*Daemon, error) {
+	return open(ctx, c, left, h)
+}
+
+// open is the one way in which a daemon begins; left is nil where it takes no place.
+func open(ctx context.Context, c Config, left *Left, h *bequest.Heir) (_ *Daemon, err error) {
 	d := &Daemon{Config: c, live: map[string]*life{}, owners: traffic.Owners{PerCell: limit.OpenFlows}}
 	d.ctx, d.stop = context.WithCancel(ctx)
 	defer func() {
@@ -112,16 +129,20 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 			err = errors.Join(err, d.release())
 		}
 	}()
-	if d.lock, err = statelock.Take(filepath.Join(c.State, "lock"), c.LockWait); err != nil {
+	d.instance = cells.NewID()
+	if left != nil {
+		d.lock, d.api, d.fds = h.Need(left.Lock, "lock"), h.Need(left.API, "api.sock"), h.Need(left.FDs, "fd.sock")
+		err = h.Err()
+	} else {
+		d.lock, err = statelock.Take(filepath.Join(c.State, "lock"), c.LockWait)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if d.feature, err = c.Driver.Features(ctx); err != nil {
 		return nil, fmt.Errorf("ask the worker what this host offers: %w", err)
 	}
-	d.ledger, err = ledger.Open(filepath.Join(c.State, "ledger"), ledger.Options{
-		Keys: filepath.Join(c.State, "keys"), Clock: c.Clock,
-	})
-	if err != nil {
+	if d.ledger, err = ledger.Open(filepath.Join(c.State, "ledger"), d.ledgerOptions()); err != nil {
 		return nil, err
 	}
 	d.record = &recording.Record{Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Log: c.Log}
@@ -131,63 +152,74 @@ func Open(ctx context.Context, c Config) (_ *Daemon, err error) {
 	}
 	d.house = &furniture.House{State: c.State, Run: c.Run, Cells: d.cells}
 	d.book = &ending.Book{
-		Append: d.record.Append, Seal: d.ledger.EndCell, Cells: d.cells, Now: c.Clock.Now, Log: c.Log,
+		Append: d.record.Append, Seal: func(id string) error { return d.ledger.EndCell(id) }, Cells: d.cells, Now: c.Clock.Now, Log: c.Log,
 		Changed: func(id string) int64 { return measure.Changed(d.house.Layer(id)) },
 	}
 	d.desk = handover.NewDesk(c.Clock, c.Owners...)
 	d.reading = &reading.Reading{
 		Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Cells: d.cells, Clock: c.Clock,
 		Lives: func(id string) bool { return d.lifeOf(id) != nil }, Ceiling: c.Ceiling,
-		Own: func() []netip.Addr { return d.names.Own() },
+		Own: func() []netip.Addr { return d.names.Own() }, Leaving: func() <-chan struct{} { return d.door.Leaving() }, Again: door.ErrAgain,
 	}
 	d.bytes = allowance.New(d.record.Append)
+	if left != nil {
+		if d.bytes, err = allowance.Inherit(d.record.Append, left.Bytes); err != nil {
+			return nil, err
+		}
+	}
 	d.changes = &changes.Changes{
 		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: d.record, Held: d.heldRoots, Log: c.Log,
 	}
 	if c.Models != nil {
 		d.models = c.Models(d.RecordModel, d.modelsAgain)
 	}
-	if err := d.reconcile(ctx, rests); err != nil {
-		return nil, err
+	begun := make(chan struct{})
+	defer close(begun)
+	push := func(u *skepv1.ResolverUpdate) {
+		<-begun
+		d.pushResolvers(u)
 	}
-	if d.names, err = resolvers.Watch(c.Clock, c.Names, d.pushResolvers); err != nil {
+	if d.names, err = resolvers.Watch(c.Clock, c.Names, push); err != nil {
 		return nil, err
 	}
 	d.boxes = &boxes.Pool{Driver: c.Driver, Log: c.Log}
+	if left != nil { // first, since boxes wait
+		err = d.inherit(left, h)
+	}
+	if err == nil {
+		err = d.reconcile(ctx, rests)
+	}
+	if err != nil {
+		d.names.Close()
+		return nil, err
+	}
 	d.boxes.Fill()
 	d.idle = idle.New(c.Clock, c.Auto, d.busy, d.stop)
 	return d, nil
 }
 
+func (d *Daemon) ledgerOptions() ledger.Options {
+	return ledger.Options{Keys: filepath.Join(d.State, "keys"), Clock: d.Clock}
+}
+
 // Serve answers calls until ctx ends or, for an automatic daemon, nothing has
 // happened for ten minutes. Running cells are ended and recorded before it returns.
 func (d *Daemon) Serve(ctx context.Context) error {
-	fds, err := d.listen("fd.sock", sys.Seqpacket)
-	if err != nil {
+	if err := d.listenAll(); err != nil {
 		return err
 	}
-	defer func() { _ = fds.Close() }()
-	// Last, since whoever finds this one may use the other.
-	api, err := d.listen("api.sock", sys.Stream)
-	if err != nil {
+	defer sys.CloseAll([]*os.File{d.fds, d.api})
+	d.door = door.New(door.Config{
+		API: d.api, FDs: d.fds, Desk: d.desk, Handler: d.idle.Note(d.handler()), Owners: d.Owners, Log: d.Log,
+	})
+	if err := d.door.Open(); err != nil {
 		return err
 	}
-	defer func() { _ = api.Close() }()
-	l, err := net.FileListener(api)
-	if err != nil {
-		return fmt.Errorf("serve the API: %w", err)
-	}
-	server := &http.Server{
-		Handler: d.idle.Note(d.handler()), ConnContext: peer.FromConn, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
-	}
-	failed := make(chan error, 2)
-	go func() { failed <- d.desk.Serve(fds) }()
-	go func() { failed <- server.Serve(&peer.Listener{Listener: l, Owners: d.Owners, Log: d.Log}) }()
 	d.Log.Info("skepd serves", "run", d.Run, "state", d.State)
 	why := cells.Cause{Word: "stop", Detail: "skepd was stopped"}
+	var err error
 	select {
-	case err = <-failed:
+	case err = <-d.door.Failed():
 	case <-ctx.Done():
 	case <-d.ctx.Done():
 	case <-gone(d.Driver):
@@ -200,10 +232,19 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	d.unlisten("api.sock")
 	d.endAll(why)
 	d.unlisten("fd.sock")
-	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	_ = server.Shutdown(bye)
+	d.door.Close(ctx)
 	return errors.Join(err, d.Close())
+}
+
+// listenAll makes the sockets that were not left to us.
+func (d *Daemon) listenAll() (err error) {
+	if d.fds == nil {
+		d.fds, err = d.listen("fd.sock", sys.Seqpacket)
+	}
+	if d.api == nil && err == nil { // last, since whoever finds this one may use the other
+		d.api, err = d.listen("api.sock", sys.Stream)
+	}
+	return err
 }
 
 // listen makes a socket in RUN. Holding the lock, what is left there is nobody's.

@@ -49,6 +49,25 @@ type life struct {
 	over    bool     // its end is recorded
 }
 
+func (d *Daemon) newLife(id string, begin time.Time, p *profile.Profile, unenforced []string) *life {
+	return &life{
+		d: d, id: id, begin: begin, profile: p, unenforced: unenforced, stops: map[string]func(){}, changed: make(chan struct{}),
+	}
+}
+
+// attend lets the box write what is left as soon as the last process has gone.
+func (l *life) attend(r cell.Running) {
+	l.endBox = sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		defer cancel()
+		return l.boundary.End(ctx)
+	})
+	go func() {
+		<-r.Done()
+		_ = l.endBox()
+	}()
+}
+
 // watch returns a channel that is closed at the next change.
 func (l *life) watch() (changed <-chan struct{}, over bool) {
 	l.mu.Lock()

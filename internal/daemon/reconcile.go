@@ -18,6 +18,9 @@ import (
 // could reach nothing any more.
 func (d *Daemon) reconcile(ctx context.Context, rests []string) error {
 	for _, r := range d.cells.All() {
+		if d.lifeOf(r.ID) != nil {
+			continue // one that we go on with
+		}
 		if !r.State.Ended() {
 			if err := d.endOrphan(ctx, r); err != nil {
 				return err
@@ -87,7 +90,7 @@ func (d *Daemon) sweepRun(ctx context.Context) error {
 		return fmt.Errorf("look for cells that are left: %w", err)
 	}
 	for _, e := range entries {
-		if !cells.ValidID(e.Name()) {
+		if !cells.ValidID(e.Name()) || d.lifeOf(e.Name()) != nil {
 			continue
 		}
 		if _, err := d.Orphan(ctx, filepath.Join(dir, e.Name(), "w")); err != nil {

@@ -19,6 +19,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/peer"
@@ -99,8 +100,8 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 		Profile: a.profile.Effective(), ProfileName: a.profile.File, ProfileDigest: a.profile.Digest(),
 		Rules: terms.Rules(a.plan), Grants: furniture.Grants(a.plan), Unenforced: a.unenforced, Created: now,
 	}
-	l := &life{d: d, id: id, begin: now, profile: a.profile, unenforced: a.unenforced, traffic: d.owners.Cell(a.uid),
-		stops: map[string]func(){}, changed: make(chan struct{})}
+	l := d.newLife(id, now, a.profile, a.unenforced)
+	l.traffic = d.owners.Cell(a.uid)
 	d.mu.Lock()
 	if d.ending || d.ctx.Err() != nil {
 		d.mu.Unlock()
@@ -114,7 +115,7 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	if err == nil {
 		var beside sync.WaitGroup
 		beside.Go(func() { // which the ledger's sync leaves the processor to
-			l.disk = d.gauge(l)
+			l.disk = d.gauge(l, true)
 			l.spec, l.unfurnished = d.furnish(l, a)
 		})
 		err = d.record.Append(id, declared(a, r))
@@ -217,15 +218,7 @@ func (d *Daemon) startBehind(ctx context.Context, b *boxes.Box, spec *cell.Spec)
 // started records that the agent runs. If that cannot be recorded, it must not; nor
 // if the cell's own record, which was written meanwhile, could not be kept.
 func (d *Daemon) started(l *life, r cell.Running, a *application) error {
-	l.endBox = sync.OnceValue(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), endTime)
-		defer cancel()
-		return l.boundary.End(ctx)
-	})
-	go func() { // beside what is recorded and told of the start: a quick agent ends meanwhile
-		<-r.Done()
-		_ = l.endBox()
-	}()
+	l.attend(r) // beside what is recorded and told of the start: a quick agent ends meanwhile
 	now := d.Clock.Now()
 	err := d.record.Append(l.id, terms.Started(r.Enforced(), a.unenforced, now.Sub(l.begin)))
 	if err == nil {
@@ -241,7 +234,7 @@ func (d *Daemon) started(l *life, r cell.Running, a *application) error {
 		return err
 	}
 	l.started(r)
-	d.limit(l)
+	d.limit(l, now)
 	l.tell()
 	go l.follow()
 	// A box starts beside the agent, not beside its start; a quick agent's after it.
@@ -258,10 +251,24 @@ func (d *Daemon) report(ctx context.Context, l *life, out *connect.ServerStream[
 		}
 		select {
 		case <-changed:
+		case <-d.door.Leaving():
+			return door.ErrAgain
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// follow goes on where run had to leave.
+func (d *Daemon) follow(ctx context.Context, q *connect.Request[skepv1.FollowRequest], out *connect.ServerStream[skepv1.CellEvent]) error {
+	r, err := d.find(q.Msg.Cell)
+	if err != nil {
+		return err
+	}
+	if l := d.lifeOf(r.ID); l != nil {
+		return d.report(ctx, l, out)
+	}
+	return d.tellOnce(r.ID, out)
 }
 
 func (d *Daemon) tellOnce(id string, out *connect.ServerStream[skepv1.CellEvent]) error {

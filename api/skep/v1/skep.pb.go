@@ -102,6 +102,59 @@ func (CellState) EnumDescriptor() ([]byte, []int) {
 	return file_skep_v1_skep_proto_rawDescGZIP(), []int{0}
 }
 
+// UpgradePart is what is replaced; the zero value is nothing.
+type UpgradePart int32
+
+const (
+	UpgradePart_UPGRADE_PART_UNSPECIFIED UpgradePart = 0
+	UpgradePart_UPGRADE_PART_WORKER      UpgradePart = 1
+	UpgradePart_UPGRADE_PART_SKEPD       UpgradePart = 2
+	UpgradePart_UPGRADE_PART_BOXES       UpgradePart = 3
+)
+
+// Enum value maps for UpgradePart.
+var (
+	UpgradePart_name = map[int32]string{
+		0: "UPGRADE_PART_UNSPECIFIED",
+		1: "UPGRADE_PART_WORKER",
+		2: "UPGRADE_PART_SKEPD",
+		3: "UPGRADE_PART_BOXES",
+	}
+	UpgradePart_value = map[string]int32{
+		"UPGRADE_PART_UNSPECIFIED": 0,
+		"UPGRADE_PART_WORKER":      1,
+		"UPGRADE_PART_SKEPD":       2,
+		"UPGRADE_PART_BOXES":       3,
+	}
+)
+
+func (x UpgradePart) Enum() *UpgradePart {
+	p := new(UpgradePart)
+	*p = x
+	return p
+}
+
+func (x UpgradePart) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UpgradePart) Descriptor() protoreflect.EnumDescriptor {
+	return file_skep_v1_skep_proto_enumTypes[1].Descriptor()
+}
+
+func (UpgradePart) Type() protoreflect.EnumType {
+	return &file_skep_v1_skep_proto_enumTypes[1]
+}
+
+func (x UpgradePart) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UpgradePart.Descriptor instead.
+func (UpgradePart) EnumDescriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{1}
+}
+
 type VersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApiMin        int32                  `protobuf:"varint,1,opt,name=api_min,json=apiMin,proto3" json:"api_min,omitempty"`
@@ -163,7 +216,11 @@ type VersionResponse struct {
 	ApiMin int32 `protobuf:"varint,4,opt,name=api_min,json=apiMin,proto3" json:"api_min,omitempty"`
 	ApiMax int32 `protobuf:"varint,5,opt,name=api_max,json=apiMax,proto3" json:"api_max,omitempty"`
 	// The directory that it keeps its state in: a caller may mean another one.
-	State         string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	// Another one for each program that serves, also in the place of another.
+	Instance string `protobuf:"bytes,7,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Why it could not go on with the cells of the skepd whose place it took.
+	Fault         string `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +293,20 @@ func (x *VersionResponse) GetApiMax() int32 {
 func (x *VersionResponse) GetState() string {
 	if x != nil {
 		return x.State
+	}
+	return ""
+}
+
+func (x *VersionResponse) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *VersionResponse) GetFault() string {
+	if x != nil {
+		return x.Fault
 	}
 	return ""
 }
@@ -714,6 +785,148 @@ func (x *Grant) GetLayer() int32 {
 	return 0
 }
 
+type FollowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowRequest) Reset() {
+	*x = FollowRequest{}
+	mi := &file_skep_v1_skep_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowRequest) ProtoMessage() {}
+
+func (x *FollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
+func (*FollowRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FollowRequest) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+type UpgradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Part          UpgradePart            `protobuf:"varint,1,opt,name=part,proto3,enum=skep.v1.UpgradePart" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeRequest) Reset() {
+	*x = UpgradeRequest{}
+	mi := &file_skep_v1_skep_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeRequest) ProtoMessage() {}
+
+func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
+func (*UpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UpgradeRequest) GetPart() UpgradePart {
+	if x != nil {
+		return x.Part
+	}
+	return UpgradePart_UPGRADE_PART_UNSPECIFIED
+}
+
+type UpgradeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The build that serves now, where the program tells it.
+	Build string `protobuf:"bytes,1,opt,name=build,proto3" json:"build,omitempty"`
+	// Of boxes: the cells that have another one now.
+	Cells         []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeResponse) Reset() {
+	*x = UpgradeResponse{}
+	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeResponse) ProtoMessage() {}
+
+func (x *UpgradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeResponse.ProtoReflect.Descriptor instead.
+func (*UpgradeResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UpgradeResponse) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
+}
+
+func (x *UpgradeResponse) GetCells() []string {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
 type CellEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Cell  *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -725,7 +938,7 @@ type CellEvent struct {
 
 func (x *CellEvent) Reset() {
 	*x = CellEvent{}
-	mi := &file_skep_v1_skep_proto_msgTypes[6]
+	mi := &file_skep_v1_skep_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +950,7 @@ func (x *CellEvent) String() string {
 func (*CellEvent) ProtoMessage() {}
 
 func (x *CellEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[6]
+	mi := &file_skep_v1_skep_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +963,7 @@ func (x *CellEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellEvent.ProtoReflect.Descriptor instead.
 func (*CellEvent) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{6}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CellEvent) GetCell() *Cell {
@@ -776,7 +989,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[7]
+	mi := &file_skep_v1_skep_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +1001,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[7]
+	mi := &file_skep_v1_skep_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +1014,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{7}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListRequest) GetAll() bool {
@@ -820,7 +1033,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	mi := &file_skep_v1_skep_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +1045,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	mi := &file_skep_v1_skep_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +1058,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{8}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResponse) GetCells() []*Cell {
@@ -865,7 +1078,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	mi := &file_skep_v1_skep_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1090,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	mi := &file_skep_v1_skep_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1103,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{9}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetRequest) GetCell() string {
@@ -911,7 +1124,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	mi := &file_skep_v1_skep_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1136,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	mi := &file_skep_v1_skep_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1149,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{10}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopRequest) GetCell() string {
@@ -954,16 +1167,18 @@ func (x *StopRequest) GetGraceMs() int64 {
 }
 
 type LogsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
-	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Cell   string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	Follow bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	// How many bytes of the output the caller has, dropped ones included.
+	From          uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[11]
+	mi := &file_skep_v1_skep_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1190,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[11]
+	mi := &file_skep_v1_skep_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1203,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{11}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LogsRequest) GetCell() string {
@@ -1005,6 +1220,13 @@ func (x *LogsRequest) GetFollow() bool {
 	return false
 }
 
+func (x *LogsRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
 type LogChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
@@ -1016,7 +1238,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_skep_v1_skep_proto_msgTypes[12]
+	mi := &file_skep_v1_skep_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1250,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[12]
+	mi := &file_skep_v1_skep_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1263,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{12}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogChunk) GetData() []byte {
@@ -1068,7 +1290,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[13]
+	mi := &file_skep_v1_skep_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1302,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[13]
+	mi := &file_skep_v1_skep_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1315,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{13}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AttachRequest) GetCell() string {
@@ -1118,7 +1340,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[14]
+	mi := &file_skep_v1_skep_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1352,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[14]
+	mi := &file_skep_v1_skep_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1365,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{17}
 }
 
 type DiffRequest struct {
@@ -1157,7 +1379,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[15]
+	mi := &file_skep_v1_skep_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1391,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[15]
+	mi := &file_skep_v1_skep_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1404,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DiffRequest) GetCell() string {
@@ -1212,7 +1434,7 @@ type DiffChunk struct {
 
 func (x *DiffChunk) Reset() {
 	*x = DiffChunk{}
-	mi := &file_skep_v1_skep_proto_msgTypes[16]
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1446,7 @@ func (x *DiffChunk) String() string {
 func (*DiffChunk) ProtoMessage() {}
 
 func (x *DiffChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[16]
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1459,7 @@ func (x *DiffChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffChunk.ProtoReflect.Descriptor instead.
 func (*DiffChunk) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DiffChunk) GetEntry() *DiffEntry {
@@ -1285,7 +1507,7 @@ type DiffEntry struct {
 
 func (x *DiffEntry) Reset() {
 	*x = DiffEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[17]
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1519,7 @@ func (x *DiffEntry) String() string {
 func (*DiffEntry) ProtoMessage() {}
 
 func (x *DiffEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[17]
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1532,7 @@ func (x *DiffEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffEntry.ProtoReflect.Descriptor instead.
 func (*DiffEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{17}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DiffEntry) GetGrant() int32 {
@@ -1412,7 +1634,7 @@ type FileSide struct {
 
 func (x *FileSide) Reset() {
 	*x = FileSide{}
-	mi := &file_skep_v1_skep_proto_msgTypes[18]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1646,7 @@ func (x *FileSide) String() string {
 func (*FileSide) ProtoMessage() {}
 
 func (x *FileSide) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[18]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1659,7 @@ func (x *FileSide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSide.ProtoReflect.Descriptor instead.
 func (*FileSide) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{18}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FileSide) GetType() string {
@@ -1534,7 +1756,7 @@ type Xattr struct {
 
 func (x *Xattr) Reset() {
 	*x = Xattr{}
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1768,7 @@ func (x *Xattr) String() string {
 func (*Xattr) ProtoMessage() {}
 
 func (x *Xattr) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1781,7 @@ func (x *Xattr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xattr.ProtoReflect.Descriptor instead.
 func (*Xattr) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Xattr) GetName() []byte {
@@ -1589,7 +1811,7 @@ type MergePlanRequest struct {
 
 func (x *MergePlanRequest) Reset() {
 	*x = MergePlanRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1823,7 @@ func (x *MergePlanRequest) String() string {
 func (*MergePlanRequest) ProtoMessage() {}
 
 func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1836,7 @@ func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergePlanRequest.ProtoReflect.Descriptor instead.
 func (*MergePlanRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MergePlanRequest) GetCell() string {
@@ -1658,7 +1880,7 @@ type MergeCommitRequest struct {
 
 func (x *MergeCommitRequest) Reset() {
 	*x = MergeCommitRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1892,7 @@ func (x *MergeCommitRequest) String() string {
 func (*MergeCommitRequest) ProtoMessage() {}
 
 func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1905,7 @@ func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeCommitRequest.ProtoReflect.Descriptor instead.
 func (*MergeCommitRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MergeCommitRequest) GetCell() string {
@@ -1726,7 +1948,7 @@ type MergeAbortRequest struct {
 
 func (x *MergeAbortRequest) Reset() {
 	*x = MergeAbortRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1960,7 @@ func (x *MergeAbortRequest) String() string {
 func (*MergeAbortRequest) ProtoMessage() {}
 
 func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1973,7 @@ func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeAbortRequest.ProtoReflect.Descriptor instead.
 func (*MergeAbortRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MergeAbortRequest) GetCell() string {
@@ -1792,7 +2014,7 @@ type MergeUndoRequest struct {
 
 func (x *MergeUndoRequest) Reset() {
 	*x = MergeUndoRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +2026,7 @@ func (x *MergeUndoRequest) String() string {
 func (*MergeUndoRequest) ProtoMessage() {}
 
 func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +2039,7 @@ func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeUndoRequest.ProtoReflect.Descriptor instead.
 func (*MergeUndoRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MergeUndoRequest) GetHash() string {
@@ -1836,7 +2058,7 @@ type DropRequest struct {
 
 func (x *DropRequest) Reset() {
 	*x = DropRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +2070,7 @@ func (x *DropRequest) String() string {
 func (*DropRequest) ProtoMessage() {}
 
 func (x *DropRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +2083,7 @@ func (x *DropRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropRequest.ProtoReflect.Descriptor instead.
 func (*DropRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DropRequest) GetCell() string {
@@ -1872,20 +2094,22 @@ func (x *DropRequest) GetCell() string {
 }
 
 type LedgerReadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
-	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
-	Kinds         []string               `protobuf:"bytes,3,rep,name=kinds,proto3" json:"kinds,omitempty"`
-	Decision      string                 `protobuf:"bytes,4,opt,name=decision,proto3" json:"decision,omitempty"`
-	Since         string                 `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
-	Until         string                 `protobuf:"bytes,6,opt,name=until,proto3" json:"until,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Cell     string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	Follow   bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	Kinds    []string               `protobuf:"bytes,3,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	Decision string                 `protobuf:"bytes,4,opt,name=decision,proto3" json:"decision,omitempty"`
+	Since    string                 `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	Until    string                 `protobuf:"bytes,6,opt,name=until,proto3" json:"until,omitempty"`
+	// Entries at this position in the ledger or behind it.
+	From          uint64 `protobuf:"varint,7,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LedgerReadRequest) Reset() {
 	*x = LedgerReadRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2121,7 @@ func (x *LedgerReadRequest) String() string {
 func (*LedgerReadRequest) ProtoMessage() {}
 
 func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2134,7 @@ func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerReadRequest.ProtoReflect.Descriptor instead.
 func (*LedgerReadRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LedgerReadRequest) GetCell() string {
@@ -1955,6 +2179,13 @@ func (x *LedgerReadRequest) GetUntil() string {
 	return ""
 }
 
+func (x *LedgerReadRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
 type LedgerSealRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1963,7 +2194,7 @@ type LedgerSealRequest struct {
 
 func (x *LedgerSealRequest) Reset() {
 	*x = LedgerSealRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2206,7 @@ func (x *LedgerSealRequest) String() string {
 func (*LedgerSealRequest) ProtoMessage() {}
 
 func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2219,7 @@ func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealRequest.ProtoReflect.Descriptor instead.
 func (*LedgerSealRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
 }
 
 type LedgerSealResponse struct {
@@ -1999,7 +2230,7 @@ type LedgerSealResponse struct {
 
 func (x *LedgerSealResponse) Reset() {
 	*x = LedgerSealResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2242,7 @@ func (x *LedgerSealResponse) String() string {
 func (*LedgerSealResponse) ProtoMessage() {}
 
 func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,20 +2255,21 @@ func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealResponse.ProtoReflect.Descriptor instead.
 func (*LedgerSealResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
 }
 
 type LedgerEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entry as it stands in the ledger, canonical JSON.
 	Json          []byte `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Position      uint64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LedgerEntry) Reset() {
 	*x = LedgerEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2281,7 @@ func (x *LedgerEntry) String() string {
 func (*LedgerEntry) ProtoMessage() {}
 
 func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2294,7 @@ func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerEntry.ProtoReflect.Descriptor instead.
 func (*LedgerEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LedgerEntry) GetJson() []byte {
@@ -2070,6 +2302,13 @@ func (x *LedgerEntry) GetJson() []byte {
 		return x.Json
 	}
 	return nil
+}
+
+func (x *LedgerEntry) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
 }
 
 // ExplainRequest names one of: an entry by its number, the last crossing to a host, or a
@@ -2086,7 +2325,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2337,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2350,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExplainRequest) GetCell() string {
@@ -2158,7 +2397,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2409,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2422,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExplainResponse) GetWhat() string {
@@ -2241,7 +2480,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2492,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2505,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CheckRequest) GetProfile() []byte {
@@ -2309,7 +2548,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2560,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2573,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CheckResponse) GetFaults() []*Fault {
@@ -2379,7 +2618,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2630,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2643,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Fault) GetFile() string {
@@ -2457,7 +2696,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2708,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2721,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{37}
 }
 
 type DoctorResponse struct {
@@ -2494,7 +2733,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2745,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2758,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2542,7 +2781,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2793,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2806,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Finding) GetName() string {
@@ -2605,14 +2844,16 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x12skep/v1/skep.proto\x12\askep.v1\"B\n" +
 	"\x0eVersionRequest\x12\x17\n" +
 	"\aapi_min\x18\x01 \x01(\x05R\x06apiMin\x12\x17\n" +
-	"\aapi_max\x18\x02 \x01(\x05R\x06apiMax\"\x9d\x01\n" +
+	"\aapi_max\x18\x02 \x01(\x05R\x06apiMax\"\xcf\x01\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x10\n" +
 	"\x03api\x18\x03 \x01(\x05R\x03api\x12\x17\n" +
 	"\aapi_min\x18\x04 \x01(\x05R\x06apiMin\x12\x17\n" +
 	"\aapi_max\x18\x05 \x01(\x05R\x06apiMax\x12\x14\n" +
-	"\x05state\x18\x06 \x01(\tR\x05state\"\x95\x04\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12\x1a\n" +
+	"\binstance\x18\a \x01(\tR\binstance\x12\x14\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\"\x95\x04\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\fR\aprofile\x12!\n" +
@@ -2666,7 +2907,14 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x05Grant\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1a\n" +
 	"\bwritable\x18\x02 \x01(\bR\bwritable\x12\x14\n" +
-	"\x05layer\x18\x03 \x01(\x05R\x05layer\"F\n" +
+	"\x05layer\x18\x03 \x01(\x05R\x05layer\"#\n" +
+	"\rFollowRequest\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\":\n" +
+	"\x0eUpgradeRequest\x12(\n" +
+	"\x04part\x18\x01 \x01(\x0e2\x14.skep.v1.UpgradePartR\x04part\"=\n" +
+	"\x0fUpgradeResponse\x12\x14\n" +
+	"\x05build\x18\x01 \x01(\tR\x05build\x12\x14\n" +
+	"\x05cells\x18\x02 \x03(\tR\x05cells\"F\n" +
 	"\tCellEvent\x12!\n" +
 	"\x04cell\x18\x01 \x01(\v2\r.skep.v1.CellR\x04cell\x12\x16\n" +
 	"\x06notice\x18\x02 \x01(\tR\x06notice\"\x1f\n" +
@@ -2679,10 +2927,11 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\"<\n" +
 	"\vStopRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x19\n" +
-	"\bgrace_ms\x18\x02 \x01(\x03R\agraceMs\"9\n" +
+	"\bgrace_ms\x18\x02 \x01(\x03R\agraceMs\"M\n" +
 	"\vLogsRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x16\n" +
-	"\x06follow\x18\x02 \x01(\bR\x06follow\"8\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\"8\n" +
 	"\bLogChunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\x03R\adropped\";\n" +
@@ -2749,18 +2998,20 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x10MergeUndoRequest\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\tR\x04hash\"!\n" +
 	"\vDropRequest\x12\x12\n" +
-	"\x04cell\x18\x01 \x01(\tR\x04cell\"\x9d\x01\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\"\xb1\x01\n" +
 	"\x11LedgerReadRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x14\n" +
 	"\x05kinds\x18\x03 \x03(\tR\x05kinds\x12\x1a\n" +
 	"\bdecision\x18\x04 \x01(\tR\bdecision\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\tR\x05since\x12\x14\n" +
-	"\x05until\x18\x06 \x01(\tR\x05until\"\x13\n" +
+	"\x05until\x18\x06 \x01(\tR\x05until\x12\x12\n" +
+	"\x04from\x18\a \x01(\x04R\x04from\"\x13\n" +
 	"\x11LedgerSealRequest\"\x14\n" +
-	"\x12LedgerSealResponse\"!\n" +
+	"\x12LedgerSealResponse\"=\n" +
 	"\vLedgerEntry\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"d\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x04R\bposition\"d\n" +
 	"\x0eExplainRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\tR\x05event\x12\x12\n" +
@@ -2812,7 +3063,12 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x11CELL_STATE_MERGED\x10\b\x12\x16\n" +
 	"\x12CELL_STATE_DROPPED\x10\t\x12\x15\n" +
 	"\x11CELL_STATE_UNDONE\x10\n" +
-	"2\xf5\a\n" +
+	"*t\n" +
+	"\vUpgradePart\x12\x1c\n" +
+	"\x18UPGRADE_PART_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13UPGRADE_PART_WORKER\x10\x01\x12\x16\n" +
+	"\x12UPGRADE_PART_SKEPD\x10\x02\x12\x16\n" +
+	"\x12UPGRADE_PART_BOXES\x10\x032\xeb\b\n" +
 	"\x04Skep\x12<\n" +
 	"\aVersion\x12\x17.skep.v1.VersionRequest\x1a\x18.skep.v1.VersionResponse\x120\n" +
 	"\x03Run\x12\x13.skep.v1.RunRequest\x1a\x12.skep.v1.CellEvent0\x01\x123\n" +
@@ -2834,7 +3090,9 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"LedgerSeal\x12\x1a.skep.v1.LedgerSealRequest\x1a\x1b.skep.v1.LedgerSealResponse\x12<\n" +
 	"\aExplain\x12\x17.skep.v1.ExplainRequest\x1a\x18.skep.v1.ExplainResponse\x126\n" +
 	"\x05Check\x12\x15.skep.v1.CheckRequest\x1a\x16.skep.v1.CheckResponse\x129\n" +
-	"\x06Doctor\x12\x16.skep.v1.DoctorRequest\x1a\x17.skep.v1.DoctorResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
+	"\x06Doctor\x12\x16.skep.v1.DoctorRequest\x1a\x17.skep.v1.DoctorResponse\x126\n" +
+	"\x06Follow\x12\x16.skep.v1.FollowRequest\x1a\x12.skep.v1.CellEvent0\x01\x12<\n" +
+	"\aUpgrade\x12\x17.skep.v1.UpgradeRequest\x1a\x18.skep.v1.UpgradeResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
 
 var (
 	file_skep_v1_skep_proto_rawDescOnce sync.Once
@@ -2848,103 +3106,112 @@ func file_skep_v1_skep_proto_rawDescGZIP() []byte {
 	return file_skep_v1_skep_proto_rawDescData
 }
 
-var file_skep_v1_skep_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_skep_v1_skep_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_skep_v1_skep_proto_goTypes = []any{
 	(CellState)(0),             // 0: skep.v1.CellState
-	(*VersionRequest)(nil),     // 1: skep.v1.VersionRequest
-	(*VersionResponse)(nil),    // 2: skep.v1.VersionResponse
-	(*RunRequest)(nil),         // 3: skep.v1.RunRequest
-	(*TerminalSize)(nil),       // 4: skep.v1.TerminalSize
-	(*Cell)(nil),               // 5: skep.v1.Cell
-	(*Grant)(nil),              // 6: skep.v1.Grant
-	(*CellEvent)(nil),          // 7: skep.v1.CellEvent
-	(*ListRequest)(nil),        // 8: skep.v1.ListRequest
-	(*ListResponse)(nil),       // 9: skep.v1.ListResponse
-	(*GetRequest)(nil),         // 10: skep.v1.GetRequest
-	(*StopRequest)(nil),        // 11: skep.v1.StopRequest
-	(*LogsRequest)(nil),        // 12: skep.v1.LogsRequest
-	(*LogChunk)(nil),           // 13: skep.v1.LogChunk
-	(*AttachRequest)(nil),      // 14: skep.v1.AttachRequest
-	(*AttachResponse)(nil),     // 15: skep.v1.AttachResponse
-	(*DiffRequest)(nil),        // 16: skep.v1.DiffRequest
-	(*DiffChunk)(nil),          // 17: skep.v1.DiffChunk
-	(*DiffEntry)(nil),          // 18: skep.v1.DiffEntry
-	(*FileSide)(nil),           // 19: skep.v1.FileSide
-	(*Xattr)(nil),              // 20: skep.v1.Xattr
-	(*MergePlanRequest)(nil),   // 21: skep.v1.MergePlanRequest
-	(*MergeCommitRequest)(nil), // 22: skep.v1.MergeCommitRequest
-	(*MergeAbortRequest)(nil),  // 23: skep.v1.MergeAbortRequest
-	(*MergeUndoRequest)(nil),   // 24: skep.v1.MergeUndoRequest
-	(*DropRequest)(nil),        // 25: skep.v1.DropRequest
-	(*LedgerReadRequest)(nil),  // 26: skep.v1.LedgerReadRequest
-	(*LedgerSealRequest)(nil),  // 27: skep.v1.LedgerSealRequest
-	(*LedgerSealResponse)(nil), // 28: skep.v1.LedgerSealResponse
-	(*LedgerEntry)(nil),        // 29: skep.v1.LedgerEntry
-	(*ExplainRequest)(nil),     // 30: skep.v1.ExplainRequest
-	(*ExplainResponse)(nil),    // 31: skep.v1.ExplainResponse
-	(*CheckRequest)(nil),       // 32: skep.v1.CheckRequest
-	(*CheckResponse)(nil),      // 33: skep.v1.CheckResponse
-	(*Fault)(nil),              // 34: skep.v1.Fault
-	(*DoctorRequest)(nil),      // 35: skep.v1.DoctorRequest
-	(*DoctorResponse)(nil),     // 36: skep.v1.DoctorResponse
-	(*Finding)(nil),            // 37: skep.v1.Finding
-	nil,                        // 38: skep.v1.RunRequest.EnvEntry
+	(UpgradePart)(0),           // 1: skep.v1.UpgradePart
+	(*VersionRequest)(nil),     // 2: skep.v1.VersionRequest
+	(*VersionResponse)(nil),    // 3: skep.v1.VersionResponse
+	(*RunRequest)(nil),         // 4: skep.v1.RunRequest
+	(*TerminalSize)(nil),       // 5: skep.v1.TerminalSize
+	(*Cell)(nil),               // 6: skep.v1.Cell
+	(*Grant)(nil),              // 7: skep.v1.Grant
+	(*FollowRequest)(nil),      // 8: skep.v1.FollowRequest
+	(*UpgradeRequest)(nil),     // 9: skep.v1.UpgradeRequest
+	(*UpgradeResponse)(nil),    // 10: skep.v1.UpgradeResponse
+	(*CellEvent)(nil),          // 11: skep.v1.CellEvent
+	(*ListRequest)(nil),        // 12: skep.v1.ListRequest
+	(*ListResponse)(nil),       // 13: skep.v1.ListResponse
+	(*GetRequest)(nil),         // 14: skep.v1.GetRequest
+	(*StopRequest)(nil),        // 15: skep.v1.StopRequest
+	(*LogsRequest)(nil),        // 16: skep.v1.LogsRequest
+	(*LogChunk)(nil),           // 17: skep.v1.LogChunk
+	(*AttachRequest)(nil),      // 18: skep.v1.AttachRequest
+	(*AttachResponse)(nil),     // 19: skep.v1.AttachResponse
+	(*DiffRequest)(nil),        // 20: skep.v1.DiffRequest
+	(*DiffChunk)(nil),          // 21: skep.v1.DiffChunk
+	(*DiffEntry)(nil),          // 22: skep.v1.DiffEntry
+	(*FileSide)(nil),           // 23: skep.v1.FileSide
+	(*Xattr)(nil),              // 24: skep.v1.Xattr
+	(*MergePlanRequest)(nil),   // 25: skep.v1.MergePlanRequest
+	(*MergeCommitRequest)(nil), // 26: skep.v1.MergeCommitRequest
+	(*MergeAbortRequest)(nil),  // 27: skep.v1.MergeAbortRequest
+	(*MergeUndoRequest)(nil),   // 28: skep.v1.MergeUndoRequest
+	(*DropRequest)(nil),        // 29: skep.v1.DropRequest
+	(*LedgerReadRequest)(nil),  // 30: skep.v1.LedgerReadRequest
+	(*LedgerSealRequest)(nil),  // 31: skep.v1.LedgerSealRequest
+	(*LedgerSealResponse)(nil), // 32: skep.v1.LedgerSealResponse
+	(*LedgerEntry)(nil),        // 33: skep.v1.LedgerEntry
+	(*ExplainRequest)(nil),     // 34: skep.v1.ExplainRequest
+	(*ExplainResponse)(nil),    // 35: skep.v1.ExplainResponse
+	(*CheckRequest)(nil),       // 36: skep.v1.CheckRequest
+	(*CheckResponse)(nil),      // 37: skep.v1.CheckResponse
+	(*Fault)(nil),              // 38: skep.v1.Fault
+	(*DoctorRequest)(nil),      // 39: skep.v1.DoctorRequest
+	(*DoctorResponse)(nil),     // 40: skep.v1.DoctorResponse
+	(*Finding)(nil),            // 41: skep.v1.Finding
+	nil,                        // 42: skep.v1.RunRequest.EnvEntry
 }
 var file_skep_v1_skep_proto_depIdxs = []int32{
-	38, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
-	4,  // 1: skep.v1.RunRequest.terminal:type_name -> skep.v1.TerminalSize
+	42, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
+	5,  // 1: skep.v1.RunRequest.terminal:type_name -> skep.v1.TerminalSize
 	0,  // 2: skep.v1.Cell.state:type_name -> skep.v1.CellState
-	6,  // 3: skep.v1.Cell.grants:type_name -> skep.v1.Grant
-	5,  // 4: skep.v1.CellEvent.cell:type_name -> skep.v1.Cell
-	5,  // 5: skep.v1.ListResponse.cells:type_name -> skep.v1.Cell
-	18, // 6: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
-	19, // 7: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
-	19, // 8: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
-	20, // 9: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
-	34, // 10: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
-	37, // 11: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
-	1,  // 12: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
-	3,  // 13: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
-	8,  // 14: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
-	10, // 15: skep.v1.Skep.Get:input_type -> skep.v1.GetRequest
-	11, // 16: skep.v1.Skep.Stop:input_type -> skep.v1.StopRequest
-	12, // 17: skep.v1.Skep.Logs:input_type -> skep.v1.LogsRequest
-	14, // 18: skep.v1.Skep.Attach:input_type -> skep.v1.AttachRequest
-	16, // 19: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
-	21, // 20: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
-	22, // 21: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
-	23, // 22: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
-	24, // 23: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
-	25, // 24: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
-	26, // 25: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
-	27, // 26: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
-	30, // 27: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
-	32, // 28: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
-	35, // 29: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
-	2,  // 30: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
-	7,  // 31: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
-	9,  // 32: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
-	5,  // 33: skep.v1.Skep.Get:output_type -> skep.v1.Cell
-	5,  // 34: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
-	13, // 35: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
-	15, // 36: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
-	17, // 37: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
-	17, // 38: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
-	5,  // 39: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
-	5,  // 40: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
-	5,  // 41: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
-	5,  // 42: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
-	29, // 43: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
-	28, // 44: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
-	31, // 45: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
-	33, // 46: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
-	36, // 47: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
-	30, // [30:48] is the sub-list for method output_type
-	12, // [12:30] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	7,  // 3: skep.v1.Cell.grants:type_name -> skep.v1.Grant
+	1,  // 4: skep.v1.UpgradeRequest.part:type_name -> skep.v1.UpgradePart
+	6,  // 5: skep.v1.CellEvent.cell:type_name -> skep.v1.Cell
+	6,  // 6: skep.v1.ListResponse.cells:type_name -> skep.v1.Cell
+	22, // 7: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
+	23, // 8: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
+	23, // 9: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
+	24, // 10: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
+	38, // 11: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
+	41, // 12: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
+	2,  // 13: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
+	4,  // 14: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
+	12, // 15: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
+	14, // 16: skep.v1.Skep.Get:input_type -> skep.v1.GetRequest
+	15, // 17: skep.v1.Skep.Stop:input_type -> skep.v1.StopRequest
+	16, // 18: skep.v1.Skep.Logs:input_type -> skep.v1.LogsRequest
+	18, // 19: skep.v1.Skep.Attach:input_type -> skep.v1.AttachRequest
+	20, // 20: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
+	25, // 21: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
+	26, // 22: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
+	27, // 23: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
+	28, // 24: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
+	29, // 25: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
+	30, // 26: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
+	31, // 27: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
+	34, // 28: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
+	36, // 29: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
+	39, // 30: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
+	8,  // 31: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
+	9,  // 32: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
+	3,  // 33: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
+	11, // 34: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
+	13, // 35: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
+	6,  // 36: skep.v1.Skep.Get:output_type -> skep.v1.Cell
+	6,  // 37: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
+	17, // 38: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
+	19, // 39: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
+	21, // 40: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
+	21, // 41: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
+	6,  // 42: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
+	6,  // 43: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
+	6,  // 44: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
+	6,  // 45: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
+	33, // 46: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
+	32, // 47: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
+	35, // 48: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
+	37, // 49: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
+	40, // 50: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
+	11, // 51: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
+	10, // 52: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
+	33, // [33:53] is the sub-list for method output_type
+	13, // [13:33] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_skep_proto_init() }
@@ -2957,8 +3224,8 @@ func file_skep_v1_skep_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_skep_proto_rawDesc), len(file_skep_v1_skep_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   38,
+			NumEnums:      2,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -109,23 +109,8 @@ func (d *Driver) Resume() {
 	go d.receive()
 }
 
-// Leave implements cell.Leaver: the number of the connection to the worker.
-func (d *Driver) Leave(e *bequest.Estate) (json.RawMessage, error) {
-	return json.Marshal(e.Leave(d.conn))
-}
-
-// Inherit is New on the connection that another driver left.
-func Inherit(left json.RawMessage, h *bequest.Heir) (*Driver, error) {
-	var fd bequest.FD
-	if err := json.Unmarshal(left, &fd); err != nil {
-		return nil, fmt.Errorf("read what was left of the worker: %w", err)
-	}
-	conn := h.Need(fd, "worker")
-	if conn == nil {
-		return nil, h.Err()
-	}
-	return New(conn), nil
-}
+// LeaveWorker leaves the connection to the worker, for New.
+func (d *Driver) LeaveWorker(e *bequest.Estate) bequest.FD { return e.Leave(d.conn) }
 
 // leftCell is a running cell as it is left.
 type leftCell struct {

@@ -91,13 +91,15 @@ type Pool struct {
 	ready  *Box
 	making bool
 	closed bool
+	// resting is set while no spare box is wanted.
+	resting bool
 }
 
 // Fill makes the spare box in the background, and has a cell begun (L22).
 func (s *Pool) Fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.making {
+	if s.closed || s.resting || s.making {
 		return
 	}
 	if s.ready != nil {
@@ -116,7 +118,7 @@ func (s *Pool) Fill() {
 		switch {
 		case err != nil:
 			s.Log.Warn("no spare box", "err", err)
-		case s.closed || s.ready != nil:
+		case s.closed || s.resting || s.ready != nil:
 			b.Kill()
 		default:
 			s.ready = b

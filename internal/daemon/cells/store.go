@@ -151,6 +151,17 @@ func (s *Store) Retry() {
 	}
 }
 
+// Kept tells whether every record stands in its file.
+func (s *Store) Kept() error {
+	s.Retry()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unkept) > 0 {
+		return fmt.Errorf("%d records of cells could not be written yet", len(s.unkept))
+	}
+	return nil
+}
+
 // Change edits a record, on disk and then as it is told, and returns what it is now.
 // On an error nothing changed. edit may be called twice.
 func (s *Store) Change(id string, edit func(*Record)) (Record, error) { return s.write(id, edit) }

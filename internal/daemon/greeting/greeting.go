@@ -29,7 +29,7 @@ const (
 )
 
 // Greeting is what one daemon says of itself.
-type Greeting struct{ Version, Commit, State string }
+type Greeting struct{ Version, Commit, State, Instance, Fault string }
 
 // negotiate finds the newest version that both sides speak; 0 if there is none.
 func negotiate(clientMin, clientMax, serverMin, serverMax int32) int32 {
@@ -57,7 +57,7 @@ func (g Greeting) Answer(_ context.Context, q *connect.Request[skepv1.VersionReq
 		return nil, err
 	}
 	return connect.NewResponse(&skepv1.VersionResponse{
-		Version: g.Version, Commit: g.Commit, Api: v, ApiMin: apiMin, ApiMax: apiMax, State: g.State,
+		Version: g.Version, Commit: g.Commit, Api: v, ApiMin: apiMin, ApiMax: apiMax, State: g.State, Instance: g.Instance, Fault: g.Fault,
 	}), nil
 }
 

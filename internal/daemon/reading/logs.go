@@ -35,7 +35,7 @@ func (g *Reading) Logs(ctx context.Context, q *connect.Request[skepv1.LogsReques
 	send := func(data []byte, dropped uint64) error {
 		return out.Send(&skepv1.LogChunk{Data: data, Dropped: int64(dropped)})
 	}
-	var at uint64
+	at := q.Msg.From
 	for {
 		// Asked before the reading: what an ended cell wrote is all there.
 		over := !g.Lives(r.ID)
@@ -49,6 +49,9 @@ func (g *Reading) Logs(ctx context.Context, q *connect.Request[skepv1.LogsReques
 		stop := g.Clock.AfterFunc(logPoll, func() { close(tick) })
 		select {
 		case <-tick:
+		case <-g.Leaving():
+			stop()
+			return g.Again
 		case <-ctx.Done():
 			stop()
 			return ctx.Err()

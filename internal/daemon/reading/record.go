@@ -42,6 +42,9 @@ type Reading struct {
 	// Own are the host's addresses as the boxes have them (B105).
 	Own   func() []netip.Addr
 	Clock Clock
+	// Leaving is closed when another skepd goes on: who follows ends with Again.
+	Leaving func() <-chan struct{}
+	Again   error
 }
 
 func (g *Reading) find(ref string) (cells.Record, error) {
@@ -61,7 +64,23 @@ func (g *Reading) LedgerRead(ctx context.Context, q *connect.Request[skepv1.Ledg
 		return err
 	}
 	var buf []byte
+	leaving := g.Leaving()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-leaving:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for record, err := range g.entries(ctx, f, q.Msg.Follow) {
+		if isClosed(leaving) {
+			return g.Again
+		}
+		if record.Position < q.Msg.From {
+			continue
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -71,11 +90,23 @@ func (g *Reading) LedgerRead(ctx context.Context, q *connect.Request[skepv1.Ledg
 		if buf, err = entry.Append(buf[:0], &record.Entry); err != nil {
 			return connect.NewError(connect.CodeDataLoss, err)
 		}
-		if err := out.Send(&skepv1.LedgerEntry{Json: buf}); err != nil {
+		if err := out.Send(&skepv1.LedgerEntry{Json: buf, Position: record.Position}); err != nil {
 			return err
 		}
 	}
+	if q.Msg.Follow && isClosed(leaving) {
+		return g.Again
+	}
 	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (g *Reading) entries(ctx context.Context, f ledger.Filter, follow bool) iter.Seq2[ledger.Record, error] {

@@ -26,6 +26,7 @@ import (
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/selftest"
+	"skep.dev/skep/internal/handover/bequest"
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/launch/cgroups"
 	"skep.dev/skep/internal/ledger/kind"
@@ -39,6 +40,8 @@ type options struct {
 	config     string
 	auto       bool
 	worker     int
+	inherits   int
+	fault      string
 }
 
 // Run serves until a signal, or until an automatic daemon is idle.
@@ -51,8 +54,15 @@ func Run(args []string, b build.Build, stderr io.Writer) error {
 	flags.StringVar(&o.config, "config", "", "config.yaml of the user that skepd works for")
 	flags.BoolVar(&o.auto, "auto", false, "end after ten minutes without a cell and a call")
 	flags.IntVar(&o.worker, "worker-fd", 0, "socket to a worker that was started before")
+	flags.IntVar(&o.inherits, bequest.Flag[2:], 0, "what the skepd left whose place this one takes")
+	flags.StringVar(&o.fault, "fault", "", "why what was left could not be gone on with")
+	try := flags.Bool("try", false, "say which skepd's place this one could take, and end")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *try {
+		fmt.Println(tried())
+		return nil
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -83,7 +93,7 @@ func Run(args []string, b build.Build, stderr io.Writer) error {
 	}
 	driver := native.New(conn)
 	defer func() { _ = driver.Close() }()
-	d, err := daemon.Open(ctx, daemon.Config{
+	c := daemon.Config{
 		State: places.State, Run: places.Run, Hidden: places.Dirs(), Driver: driver, Clock: daemon.SystemClock{}, Log: log,
 		Version: b.Version, Commit: b.Commit, Owners: []uint32{uint32(os.Getuid()), 0}, Auto: o.auto,
 		Walls: walls(places.State, programs), Prover: filepath.Join(programs, "skep-worker"),
@@ -93,9 +103,11 @@ func Run(args []string, b build.Build, stderr io.Writer) error {
 			}
 		},
 		Orphan: native.EndOrphan, Ceiling: ceilingOf(places.Ceiling), Settings: settingsOf(places, o),
-		Names:    resolvers.Files{Conf: "/etc/resolv.conf", Hosts: "/etc/hosts", Switch: "/etc/nsswitch.conf"},
-		LockWait: o.lockWait(),
-	})
+		Names:     resolvers.Files{Conf: "/etc/resolv.conf", Hosts: "/etc/hosts", Switch: "/etc/nsswitch.conf"},
+		LockWait:  o.lockWait(),
+		Successor: successor(filepath.Join(programs, "skepd"), args),
+	}
+	d, err := begin(ctx, c, o, conn)
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,11 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/sys"
@@ -24,16 +26,63 @@ type Client struct {
 	asked   questions
 	done    chan struct{}
 	err     error // valid once done is closed
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // records that are not answered yet
 
-	mu    sync.Mutex
-	cells map[string]bool // that were given and have not ended
+	mu     sync.Mutex
+	cells  map[string]bool // that were given and have not ended
+	silent chan struct{}   // not nil from Pause on; closed when nobody reads any more
 }
 
 // NewClient begins the conversation on sock, which it takes over.
-func NewClient(sock *os.File, records Records) *Client {
+func NewClient(sock *os.File, records Records) *Client { return Inherit(sock, records, nil) }
+
+// Inherit goes on with the conversation that another client left, which had given these
+// cells.
+func Inherit(sock *os.File, records Records, cells []string) *Client {
 	c := &Client{sock: sock, records: records, done: make(chan struct{}), cells: map[string]bool{}}
+	for _, id := range cells {
+		c.cells[id] = true
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
 	go c.read()
 	return c
+}
+
+// Pause returns when every question and every record has its answer, and nobody reads
+// any more until Resume: then whoever has the socket can go on. Nobody may ask
+// meanwhile. After an error nothing is paused.
+func (c *Client) Pause(ctx context.Context) error {
+	select {
+	case <-c.asked.settled():
+	case <-ctx.Done():
+		return fmt.Errorf("pause the conversation with skep-model: %w", ctx.Err())
+	}
+	silent := make(chan struct{})
+	c.mu.Lock()
+	c.silent = silent
+	c.mu.Unlock()
+	if err := c.sock.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return fmt.Errorf("pause the conversation with skep-model: %w", err)
+	}
+	select {
+	case <-silent:
+		c.work.Wait()
+		return c.sock.SetReadDeadline(time.Time{})
+	case <-c.done:
+		return fmt.Errorf("pause the conversation with skep-model: %w", ErrEnded)
+	}
+}
+
+// Resume goes on where Pause stopped.
+func (c *Client) Resume() { go c.read() }
+
+// Leave is the socket, which stays the client's, and the cells for an heir.
+func (c *Client) Leave() (sock *os.File, cells []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sock, slices.Sorted(maps.Keys(c.cells))
 }
 
 // Done is closed when skep-model is gone; every cell has then lost its models.
@@ -138,17 +187,21 @@ func ask(ctx context.Context, sock *os.File, q *questions, m message, files ...*
 	}
 }
 
-// read takes messages until the conversation ends. It never waits for anything
-// else, so that the other end can always send.
+// read takes messages until the conversation ends, or is paused. It never waits for
+// anything else, so that the other end can always send.
 func (c *Client) read() {
-	ctx, cancel := context.WithCancel(context.Background())
-	var work sync.WaitGroup
 	var err error
 	for err == nil {
 		var m message
 		var files []*os.File
 		m, files, err = receive(c.sock)
 		sys.CloseAll(files) // skep-model has none to give
+		if sys.IsTimeout(err) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			close(c.silent)
+			return
+		}
 		if err != nil {
 			break
 		}
@@ -158,16 +211,16 @@ func (c *Client) read() {
 		case opRecord:
 			var body kind.Body
 			if body, err = c.entry(m); err == nil {
-				work.Go(func() { c.record(ctx, m, body) })
+				c.work.Go(func() { c.record(c.ctx, m, body) })
 			}
 		default:
 			err = errProtocol
 		}
 	}
-	cancel()
+	c.cancel()
 	_ = c.sock.Close()
 	c.asked.end(ErrEnded)
-	work.Wait()
+	c.work.Wait()
 	c.err = err
 	close(c.done)
 }

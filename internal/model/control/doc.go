@@ -148,6 +148,25 @@ type questions struct {
 	last    uint64
 	waiting map[uint64]chan string // gets the answer's error text
 	over    error                  // set once: no answer will come
+	quiet   chan struct{}          // not nil while somebody waits until nothing is asked
+}
+
+// settled is closed when every question has its answer.
+func (q *questions) settled() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	quiet := make(chan struct{})
+	q.quiet = quiet
+	q.settle()
+	return quiet
+}
+
+// settle tells who waits that nothing is asked. The caller has the lock.
+func (q *questions) settle() {
+	if q.quiet != nil && len(q.waiting) == 0 {
+		close(q.quiet)
+		q.quiet = nil
+	}
 }
 
 // ask makes an id and a channel for its answer; the channel is closed without one
@@ -177,6 +196,7 @@ func (q *questions) answer(id uint64, text string) error {
 	}
 	delete(q.waiting, id)
 	c <- text
+	q.settle()
 	return nil
 }
 
@@ -189,4 +209,5 @@ func (q *questions) end(err error) {
 		delete(q.waiting, id)
 		close(c)
 	}
+	q.settle()
 }

@@ -75,6 +75,10 @@ const (
 	SkepCheckProcedure = "/skep.v1.Skep/Check"
 	// SkepDoctorProcedure is the fully-qualified name of the Skep's Doctor RPC.
 	SkepDoctorProcedure = "/skep.v1.Skep/Doctor"
+	// SkepFollowProcedure is the fully-qualified name of the Skep's Follow RPC.
+	SkepFollowProcedure = "/skep.v1.Skep/Follow"
+	// SkepUpgradeProcedure is the fully-qualified name of the Skep's Upgrade RPC.
+	SkepUpgradeProcedure = "/skep.v1.Skep/Upgrade"
 )
 
 // SkepClient is a client for the skep.v1.Skep service.
@@ -106,6 +110,13 @@ type SkepClient interface {
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	Check(context.Context, *connect.Request[v1.CheckRequest]) (*connect.Response[v1.CheckResponse], error)
 	Doctor(context.Context, *connect.Request[v1.DoctorRequest]) (*connect.Response[v1.DoctorResponse], error)
+	// Follow tells what becomes of a cell, as Run does: for a caller whose Run ended because
+	// skepd was replaced.
+	Follow(context.Context, *connect.Request[v1.FollowRequest]) (*connect.ServerStreamForClient[v1.CellEvent], error)
+	// Upgrade replaces programs under running cells by those that stand at their paths now.
+	// That of skepd has no answer but an error: the connection ends, and a Version has
+	// another instance.
+	Upgrade(context.Context, *connect.Request[v1.UpgradeRequest]) (*connect.Response[v1.UpgradeResponse], error)
 }
 
 // NewSkepClient constructs a client for the skep.v1.Skep service. By default, it uses the Connect
@@ -227,6 +238,18 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			connect.WithSchema(skepMethods.ByName("Doctor")),
 			connect.WithClientOptions(opts...),
 		),
+		follow: connect.NewClient[v1.FollowRequest, v1.CellEvent](
+			httpClient,
+			baseURL+SkepFollowProcedure,
+			connect.WithSchema(skepMethods.ByName("Follow")),
+			connect.WithClientOptions(opts...),
+		),
+		upgrade: connect.NewClient[v1.UpgradeRequest, v1.UpgradeResponse](
+			httpClient,
+			baseURL+SkepUpgradeProcedure,
+			connect.WithSchema(skepMethods.ByName("Upgrade")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -250,6 +273,8 @@ type skepClient struct {
 	explain     *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	check       *connect.Client[v1.CheckRequest, v1.CheckResponse]
 	doctor      *connect.Client[v1.DoctorRequest, v1.DoctorResponse]
+	follow      *connect.Client[v1.FollowRequest, v1.CellEvent]
+	upgrade     *connect.Client[v1.UpgradeRequest, v1.UpgradeResponse]
 }
 
 // Version calls skep.v1.Skep.Version.
@@ -342,6 +367,16 @@ func (c *skepClient) Doctor(ctx context.Context, req *connect.Request[v1.DoctorR
 	return c.doctor.CallUnary(ctx, req)
 }
 
+// Follow calls skep.v1.Skep.Follow.
+func (c *skepClient) Follow(ctx context.Context, req *connect.Request[v1.FollowRequest]) (*connect.ServerStreamForClient[v1.CellEvent], error) {
+	return c.follow.CallServerStream(ctx, req)
+}
+
+// Upgrade calls skep.v1.Skep.Upgrade.
+func (c *skepClient) Upgrade(ctx context.Context, req *connect.Request[v1.UpgradeRequest]) (*connect.Response[v1.UpgradeResponse], error) {
+	return c.upgrade.CallUnary(ctx, req)
+}
+
 // SkepHandler is an implementation of the skep.v1.Skep service.
 type SkepHandler interface {
 	// Version negotiates: the server serves api versions min..max.
@@ -371,6 +406,13 @@ type SkepHandler interface {
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	Check(context.Context, *connect.Request[v1.CheckRequest]) (*connect.Response[v1.CheckResponse], error)
 	Doctor(context.Context, *connect.Request[v1.DoctorRequest]) (*connect.Response[v1.DoctorResponse], error)
+	// Follow tells what becomes of a cell, as Run does: for a caller whose Run ended because
+	// skepd was replaced.
+	Follow(context.Context, *connect.Request[v1.FollowRequest], *connect.ServerStream[v1.CellEvent]) error
+	// Upgrade replaces programs under running cells by those that stand at their paths now.
+	// That of skepd has no answer but an error: the connection ends, and a Version has
+	// another instance.
+	Upgrade(context.Context, *connect.Request[v1.UpgradeRequest]) (*connect.Response[v1.UpgradeResponse], error)
 }
 
 // NewSkepHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -488,6 +530,18 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 		connect.WithSchema(skepMethods.ByName("Doctor")),
 		connect.WithHandlerOptions(opts...),
 	)
+	skepFollowHandler := connect.NewServerStreamHandler(
+		SkepFollowProcedure,
+		svc.Follow,
+		connect.WithSchema(skepMethods.ByName("Follow")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepUpgradeHandler := connect.NewUnaryHandler(
+		SkepUpgradeProcedure,
+		svc.Upgrade,
+		connect.WithSchema(skepMethods.ByName("Upgrade")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skep.v1.Skep/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SkepVersionProcedure:
@@ -526,6 +580,10 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 			skepCheckHandler.ServeHTTP(w, r)
 		case SkepDoctorProcedure:
 			skepDoctorHandler.ServeHTTP(w, r)
+		case SkepFollowProcedure:
+			skepFollowHandler.ServeHTTP(w, r)
+		case SkepUpgradeProcedure:
+			skepUpgradeHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -605,4 +663,12 @@ func (UnimplementedSkepHandler) Check(context.Context, *connect.Request[v1.Check
 
 func (UnimplementedSkepHandler) Doctor(context.Context, *connect.Request[v1.DoctorRequest]) (*connect.Response[v1.DoctorResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Doctor is not implemented"))
+}
+
+func (UnimplementedSkepHandler) Follow(context.Context, *connect.Request[v1.FollowRequest], *connect.ServerStream[v1.CellEvent]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Follow is not implemented"))
+}
+
+func (UnimplementedSkepHandler) Upgrade(context.Context, *connect.Request[v1.UpgradeRequest]) (*connect.Response[v1.UpgradeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Upgrade is not implemented"))
 }

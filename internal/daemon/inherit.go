@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/handover/bequest"
+	"skep.dev/skep/internal/ledger/kind"
+	"skep.dev/skep/internal/profile"
+)
+
+// inherit goes on with the cells that another skepd left. Each is there as if we had
+// started it: what is to end it by time is armed from its own begin.
+func (d *Daemon) inherit(left *Left, h *bequest.Heir) error {
+	driver, ok := d.Driver.(cell.Inheritor)
+	if !ok {
+		return errors.New("the driver cannot go on with cells of another skepd")
+	}
+	if m, ok := d.models.(heritableModels); ok && left.Models != nil {
+		m.Inherit(*left.Models, h)
+	}
+	if err := d.desk.Inherit(left.Tickets, h); err != nil {
+		return err
+	}
+	for i := range left.Cells {
+		if err := d.inheritCell(&left.Cells[i], driver, h); err != nil {
+			return fmt.Errorf("go on with cell %s: %w", left.Cells[i].ID, err)
+		}
+	}
+	d.noteAll(fmt.Sprintf("skepd %s took the place of %s under the running cell", d.ours(), left.Build))
+	return h.Err()
+}
+
+func (d *Daemon) inheritCell(c *leftCell, driver cell.Inheritor, h *bequest.Heir) error {
+	r, ok := d.cells.Get(c.ID)
+	if !ok || r.State != cells.Running {
+		return fmt.Errorf("its record says that it is %q", r.State)
+	}
+	p, faults := profile.ParseAt(r.ProfileName, profile.Place{Dir: "/"}, []byte(r.Profile))
+	if faults != nil {
+		return fmt.Errorf("read its profile again: %w", faults)
+	}
+	if p.Digest() != r.ProfileDigest {
+		return errors.New("its profile is not what it was")
+	}
+	l := d.newLife(c.ID, c.Begin, p, r.Unenforced)
+	l.traffic, l.notices, l.kept = d.owners.Inherit(r.UID, c.Flows), c.Notices, func() error { return nil }
+	for _, fd := range c.Held {
+		l.held = append(l.held, h.Need(fd, "granted"))
+	}
+	if err := h.Err(); err != nil {
+		return err
+	}
+	l.disk = d.gauge(l, false)
+	var err error
+	if l.running, err = driver.InheritCell(c.ID, c.Running, h); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.live[c.ID] = l
+	d.work.Add(1)
+	d.mu.Unlock()
+	err = l.boundary.Inherit(c.Boundary, boxes.Heir{
+		Heir: h, Driver: driver, Cell: c.ID, Names: d.names.Current(),
+		Recorder: func(b *boxes.Box) boxlink.Recorder { return recorder{d, l, b} },
+	})
+	if err != nil {
+		return err
+	}
+	l.attend(l.running)
+	d.limit(l, r.Started)
+	go l.follow()
+	return nil
+}
+
+// noteAll has the ledger of every running cell say what was replaced under it.
+func (d *Daemon) noteAll(text string) {
+	var notes sync.WaitGroup
+	for _, l := range d.lives() {
+		notes.Go(func() { d.note(l, text) })
+	}
+	notes.Wait()
+}
+
+func (d *Daemon) note(l *life, text string) {
+	if err := d.record.Append(l.id, &kind.Note{By: "skepd", Text: kind.Bytes(text)}); err != nil {
+		d.Log.Error("a replacement was not recorded", "cell", l.id, "err", err)
+	}
+}

@@ -1,0 +1,304 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/allowance"
+	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/models"
+	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/handover/bequest"
+	"skep.dev/skep/internal/ledger"
+)
+
+// LeftVersion is the version of Left.
+const LeftVersion = 1
+
+// Left is all that a skepd leaves to the one that takes its place (L20a), but what stands
+// in the state directory. The worker's connection goes by its flag.
+type Left struct {
+	Build   string          `json:"build"`
+	Lock    bequest.FD      `json:"lock"`
+	API     bequest.FD      `json:"api"`
+	FDs     bequest.FD      `json:"fds"`
+	Tickets []handover.Left `json:"tickets"`
+	Bytes   allowance.Left  `json:"bytes"`
+	Models  *models.Left    `json:"models,omitempty"`
+	Cells   []leftCell      `json:"cells"`
+}
+
+// leftCell is one running cell. Its profile is in its record.
+type leftCell struct {
+	ID       string          `json:"id"`
+	Begin    time.Time       `json:"begin"`
+	Held     []bequest.FD    `json:"held"`
+	Flows    []string        `json:"flows"`
+	Notices  []string        `json:"notices,omitempty"`
+	Running  json.RawMessage `json:"running"`
+	Boundary boxes.Left      `json:"boundary"`
+}
+
+// Successor is the program that may take this one's place.
+type Successor struct {
+	Program string
+	Args    []string // without what is left
+	// Try tells, beforehand, whether it could.
+	Try func(context.Context) error
+}
+
+// tally counts what is under way, beside waiting for its end.
+type tally struct {
+	sync.WaitGroup
+	n atomic.Int64
+}
+
+// Add implements what a WaitGroup does, as Done does.
+func (t *tally) Add(n int) {
+	t.n.Add(int64(n))
+	t.WaitGroup.Add(n)
+}
+
+// Done is the end of one.
+func (t *tally) Done() {
+	t.n.Add(-1)
+	t.WaitGroup.Done()
+}
+
+// How long a replacement waits: for what begins and ends by itself, and then, while boxes
+// wait for us, for the rest; their own patience is 2 s (B150).
+const (
+	quietTime = 6 * time.Second
+	leaveTime = 3 * time.Second
+)
+
+// succeed has the program that stands at skepd's path now take our place, with all that
+// we hold. It returns only if it could not, and then everything goes on as before.
+func (d *Daemon) succeed(ctx context.Context) (err error) {
+	pauser, ok := d.Driver.(cell.Pauser)
+	if d.Successor == nil || !ok {
+		return errors.New("this skepd cannot be replaced")
+	}
+	if err := d.Successor.Try(ctx); err != nil {
+		return err
+	}
+	var undo []func()
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	step := func(do func() error, back func()) {
+		if err == nil {
+			if err = do(); err == nil {
+				undo = append(undo, back)
+			}
+		}
+	}
+	quiet, cancel := context.WithTimeout(ctx, quietTime)
+	defer cancel()
+	undo = append(undo, d.reopen)
+	if err = d.door.Shut(quiet, 1); err != nil { // the one is who asks for this
+		return err
+	}
+	d.boxes.Rest()
+	undo = append(undo, d.boxes.Wake)
+	lives, resume, err := d.pauseCells(quiet)
+	undo = append(undo, resume)
+	leaving, stop := context.WithTimeout(ctx, leaveTime)
+	defer stop()
+	step(func() error { return pauser.Pause(leaving) }, pauser.Resume)
+	step(func() error { return d.keepAll(lives) }, func() {})
+	var boundaries []*boxes.Moved
+	step(func() (err error) { boundaries, err = moveBoxes(leaving, lives); return err }, func() { resumeBoxes(boundaries) })
+	step(func() error { return freeze(lives) }, func() { thaw(lives) })
+	m, heritable := d.models.(heritableModels)
+	if heritable {
+		step(func() error { return m.Pause(leaving) }, m.Resume)
+	}
+	step(d.ledger.Close, d.againLedger)
+	step(func() error { return d.execute(lives, boundaries) }, func() {})
+	return err
+}
+
+// heritableModels is a gateway that can be left.
+type heritableModels interface {
+	Pause(ctx context.Context) error
+	Resume()
+	Leave(e *bequest.Estate) models.Left
+	Inherit(l models.Left, h *bequest.Heir)
+}
+
+func (d *Daemon) reopen() {
+	if err := d.door.Open(); err != nil {
+		d.Log.Error("nobody can call any more: skepd ends", "err", err)
+		d.stop()
+	}
+}
+
+// pauseCells waits until no cell begins or ends, and then hears no cell any more.
+func (d *Daemon) pauseCells(ctx context.Context) (lives []*life, resume func(), err error) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		busy := ""
+		if lives, busy = d.steady(); busy == "" {
+			var paused []cell.Pauser
+			resume = func() {
+				for _, p := range paused {
+					p.Resume()
+				}
+			}
+			for _, l := range lives {
+				p, ok := l.cell().(cell.Pauser)
+				if !ok {
+					return nil, resume, errors.New("the driver's cells cannot be left to another skepd")
+				}
+				if err := p.Pause(ctx); err != nil {
+					busy = "cell " + l.id + " ends"
+					break
+				}
+				paused = append(paused, p)
+			}
+			if busy == "" {
+				return lives, resume, nil
+			}
+			resume()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, func() {}, fmt.Errorf("%s, which takes longer than %s: try again", busy, quietTime)
+		}
+	}
+}
+
+// steady are the running cells, if no other is there; else what goes on.
+func (d *Daemon) steady() (lives []*life, busy string) {
+	lives = d.lives()
+	for _, l := range lives {
+		l.mu.Lock()
+		runs, cause := l.running != nil && !l.closing && !l.over, l.cause
+		l.mu.Unlock()
+		switch {
+		case !runs:
+			return nil, "cell " + l.id + " starts or ends"
+		case cause.Word != "":
+			return nil, "cell " + l.id + " is being ended (" + cause.String() + ")"
+		}
+	}
+	if int(d.work.n.Load()) != len(lives) {
+		return nil, "the end of a cell is being written"
+	}
+	return lives, ""
+}
+
+// keepAll writes the records of cells as they are told.
+func (d *Daemon) keepAll(lives []*life) error {
+	for _, l := range lives {
+		if err := d.cells.Keep(l.id); err != nil {
+			return fmt.Errorf("keep what is told of the cells: %w", err)
+		}
+	}
+	return d.cells.Kept()
+}
+
+func moveBoxes(ctx context.Context, lives []*life) ([]*boxes.Moved, error) {
+	moved, errs := make([]*boxes.Moved, len(lives)), make([]error, len(lives))
+	var moves sync.WaitGroup
+	for i, l := range lives {
+		moves.Go(func() { moved[i], errs[i] = l.boundary.Move(ctx) })
+	}
+	moves.Wait()
+	if err := errors.Join(errs...); err != nil {
+		resumeBoxes(moved)
+		return nil, err
+	}
+	return moved, nil
+}
+
+func resumeBoxes(all []*boxes.Moved) {
+	for _, m := range all {
+		if m != nil {
+			m.Resume()
+		}
+	}
+}
+
+// freeze keeps every timer and every death from ending a cell here: our successor sees
+// for itself.
+func freeze(lives []*life) error {
+	for i, l := range lives {
+		l.mu.Lock()
+		if l.cause.Word != "" {
+			thaw(lives[:i+1])
+			return fmt.Errorf("cell %s is being ended (%s): try again", l.id, l.cause)
+		}
+	}
+	return nil
+}
+
+func thaw(lives []*life) {
+	for _, l := range lives {
+		l.mu.Unlock()
+	}
+}
+
+// againLedger opens the ledger again that was closed for a successor.
+func (d *Daemon) againLedger() {
+	l, err := ledger.Open(filepath.Join(d.State, "ledger"), d.ledgerOptions())
+	if err != nil {
+		d.Log.Error("the record cannot be written any more: skepd ends", "err", err)
+		d.stop()
+		return
+	}
+	d.ledger, d.record.Ledger, d.reading.Ledger = l, l, l
+}
+
+// execute describes everything, and hands it over.
+func (d *Daemon) execute(lives []*life, boundaries []*boxes.Moved) error {
+	e := &bequest.Estate{}
+	left := Left{
+		Build: d.ours().String(), Lock: e.Leave(d.lock), API: e.Leave(d.door.API), FDs: e.Leave(d.door.FDs),
+		Tickets: d.desk.Waiting(e), Bytes: d.bytes.Leave(),
+	}
+	if m, ok := d.models.(heritableModels); ok {
+		l := m.Leave(e)
+		left.Models = &l
+	}
+	args := slices.Clone(d.Successor.Args)
+	if w, ok := d.Driver.(interface {
+		LeaveWorker(e *bequest.Estate) bequest.FD
+	}); ok {
+		args = append(args, "--worker-fd", fmt.Sprint(w.LeaveWorker(e)))
+	}
+	for i, l := range lives {
+		c := leftCell{ID: l.id, Begin: l.begin, Flows: l.traffic.Leave(), Notices: l.notices}
+		for _, f := range l.held {
+			c.Held = append(c.Held, e.Leave(f))
+		}
+		r, ok := l.running.(cell.Leaver)
+		if !ok {
+			return errors.New("the driver's cells cannot be left to another skepd")
+		}
+		var err error
+		if c.Running, err = r.Leave(e); err != nil {
+			return err
+		}
+		if c.Boundary, err = boundaries[i].Leave(e); err != nil {
+			return err
+		}
+		left.Cells = append(left.Cells, c)
+	}
+	d.Log.Info("another skepd takes the place", "program", d.Successor.Program, "cells", len(lives))
+	return e.Execute(d.Successor.Program, args, os.Environ(), LeftVersion, left)
+}
