@@ -179,6 +179,9 @@ func (l *life) follow() {
 	r := l.running
 	l.boundary.Attend(r.Done(), func(finished bool) { l.outlived(r, finished) }, l.returned)
 	<-r.Done()
+	if l.boundary.Died() { // what its agent did about that was quicker
+		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+	}
 	l.finish(r.Result())
 }
 

@@ -81,6 +81,11 @@ func (a *Boundary) watch(b *Box) {
 	}()
 }
 
+// Died tells whether a box is gone that had something left to write, by the kernel's word.
+func (a *Boundary) Died() bool {
+	return slices.ContainsFunc(a.All(), func(b *Box) bool { return b.Link.HungUp() && !b.Link.Finished() })
+}
+
 // forget takes a box out that another one has replaced and that has ended in order.
 func (a *Boundary) forget(b *Box) bool {
 	a.mu.Lock()

@@ -119,6 +119,12 @@ func (l *Link) Policy() *skepv1.BoxPolicy {
 	return l.assignment.GetPolicy()
 }
 
+// HungUp tells whether the box has ended, by the kernel's word.
+func (l *Link) HungUp() bool {
+	hungUp, err := sys.HungUp(l.lifeline.File())
+	return hungUp || err != nil // we have hung up ourselves
+}
+
 // Lifeline is our end of the box's lifeline. It stays the link's.
 func (l *Link) Lifeline() *os.File { return l.lifeline.File() }
 
