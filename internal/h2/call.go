@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/net/http2/hpack"
@@ -57,10 +56,10 @@ func (c *Call) AppendAnswer(out []byte, status int, content string, body []byte)
 		return out
 	}
 	c.end(errEnough)
-	if n := int64(len(body)); n > min(c.window, s.window, maxFrame) {
+	if s.windows.room(&c.window, len(body), 0) < len(body) {
 		return append(out, appendNumber(nil, frameReset, c.id, codeCancel)...)
 	}
-	s.window -= int64(len(body))
+	s.windows.take(&c.window, len(body), 0)
 	out = appendHeaders(out, endFlag(len(body) == 0), c.id, answerBlock(status, content))
 	if len(body) > 0 {
 		out = appendFrame(out, frameData, flagEndStream, c.id, body)
@@ -76,14 +75,18 @@ func (c *Call) Begin(content string) error {
 	return c.server.write(appendHeaders(nil, 0, c.id, answerBlock(200, content)))
 }
 
+// forAnswers is what parts leave of the connection's window: a stream that fills the
+// rest does not break off the answer to another call.
+const forAnswers = firstWindow / 2
+
 // Part sends a part of the answer as the windows allow; the last ends the call.
 func (c *Call) Part(b []byte, last bool) error {
 	s := c.server
 	for {
 		s.mu.Lock()
-		n := int64(0)
+		n := 0
 		for c.over == nil {
-			if n = min(int64(len(b)), c.window, s.window, maxFrame); n > 0 || len(b) == 0 {
+			if n = s.windows.take(&c.window, len(b), forAnswers); n > 0 || len(b) == 0 {
 				break
 			}
 			c.wake.Wait()
@@ -92,9 +95,7 @@ func (c *Call) Part(b []byte, last bool) error {
 			defer s.mu.Unlock()
 			return c.over
 		}
-		c.window -= n
-		s.window -= n
-		end := last && int(n) == len(b)
+		end := last && n == len(b)
 		if end {
 			c.end(errEnough)
 		}
@@ -107,6 +108,8 @@ func (c *Call) Part(b []byte, last bool) error {
 		}
 	}
 }
+
+func (c *Call) sending() *window { return &c.window }
 
 func answerBlock(status int, content string) []byte {
 	b := make([]byte, 0, 64)
@@ -176,18 +179,4 @@ func shortText(b []byte) (text, rest []byte, ok bool) {
 	}
 	n := 1 + int(b[0])
 	return b[1:n], b[n:], true
-}
-
-// windowOf is the window of a stream in SETTINGS, -1 where there is none.
-func windowOf(f frame) (int64, error) {
-	size := int64(-1)
-	for b := f.payload; len(b) > 0; b = b[6:] {
-		if len(b) < 6 {
-			return 0, errFrame
-		}
-		if binary.BigEndian.Uint16(b) == settingWindow {
-			size = int64(binary.BigEndian.Uint32(b[2:]))
-		}
-	}
-	return size, nil
 }

@@ -31,15 +31,14 @@ type Conn struct {
 	err     error // why the connection ended
 	streams map[uint32]*Stream
 	next    uint32 // number of the next stream
-	window  int64  // what may still be sent
-	initial int64  // window of a new stream
+	windows windows
 
 	unreturned uint32 // received bytes not yet given back; the reader's own
 }
 
 // New speaks HTTP/2 on c, which it owns.
 func New(c net.Conn) (*Conn, error) {
-	conn := &Conn{net: c, streams: map[uint32]*Stream{}, next: 1, window: firstWindow, initial: firstWindow}
+	conn := &Conn{net: c, streams: map[uint32]*Stream{}, next: 1, windows: newWindows()}
 	settings := []byte{0, settingTable, 0, 0, 0, 0, 0, settingPush, 0, 0, 0, 0}
 	if _, err := c.Write(appendFrame([]byte(preface), frameSettings, 0, 0, settings)); err != nil {
 		_ = c.Close()
@@ -218,45 +217,22 @@ func (c *Conn) reset(f frame) error {
 	return nil
 }
 
-// settings takes the peer's; of them only the window of a stream matters here.
+// settings takes the peer's.
 func (c *Conn) settings(f frame) error {
 	if f.has(flagAck) {
 		return nil
 	}
-	size, err := windowOf(f)
+	c.mu.Lock()
+	err := resize(&c.windows, c.streams, f)
+	c.mu.Unlock()
 	if err != nil {
 		return err
-	}
-	if size >= 0 {
-		c.mu.Lock()
-		for _, s := range c.streams {
-			s.window += size - c.initial
-			s.wake.Broadcast()
-		}
-		c.initial = size
-		c.mu.Unlock()
 	}
 	return c.write(appendFrame(nil, frameSettings, flagAck, 0, nil))
 }
 
-// grow takes a WINDOW_UPDATE.
 func (c *Conn) grow(f frame) error {
-	if len(f.payload) != 4 {
-		return errFrame
-	}
-	n := int64(binary.BigEndian.Uint32(f.payload) & (1<<31 - 1))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.stream != 0 {
-		if s := c.streams[f.stream]; s != nil {
-			s.window += n
-			s.wake.Broadcast()
-		}
-		return nil
-	}
-	c.window += n
-	for _, s := range c.streams {
-		s.wake.Broadcast()
-	}
-	return nil
+	return grow(&c.windows, c.streams, f)
 }

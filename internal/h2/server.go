@@ -42,8 +42,7 @@ type Server struct {
 	mu      sync.Mutex
 	err     error            // why the connection ended
 	calls   map[uint32]*Call // also those that are over, while their handler runs
-	window  int64            // what may still be sent
-	initial int64
+	windows windows
 
 	// The reader's own.
 	last    uint32 // the highest number of a stream
@@ -65,8 +64,7 @@ type Call struct {
 	gone   chan struct{}
 
 	// Guarded by server.mu.
-	wake    *sync.Cond
-	window  int64
+	window
 	over    error
 	running bool // in a goroutine of its own
 }
@@ -74,7 +72,7 @@ type Call struct {
 // NewServer speaks on c, which it owns. Run does the work.
 func NewServer(c net.Conn) *Server {
 	return &Server{
-		net: c, within: readWithin, calls: map[uint32]*Call{}, window: firstWindow, initial: firstWindow, decoder: hpack.NewDecoder(4096, nil),
+		net: c, within: readWithin, calls: map[uint32]*Call{}, windows: newWindows(), decoder: hpack.NewDecoder(4096, nil),
 	}
 }
 
@@ -228,7 +226,7 @@ func (s *Server) begin(id uint32, path, content string) *Call {
 	if s.err != nil || len(s.calls) >= maxPlaces {
 		return nil
 	}
-	c := &Call{Path: path, Content: content, server: s, id: id, wake: sync.NewCond(&s.mu), window: s.initial, gone: make(chan struct{})}
+	c := &Call{Path: path, Content: content, server: s, id: id, window: s.windows.stream(&s.mu), gone: make(chan struct{})}
 	s.calls[id] = c
 	return c
 }
@@ -293,43 +291,22 @@ func (s *Server) reset(f frame) error {
 	return nil
 }
 
+// settings takes the peer's.
 func (s *Server) settings(f frame) error {
 	if f.has(flagAck) {
 		return nil
 	}
-	size, err := windowOf(f)
+	s.mu.Lock()
+	err := resize(&s.windows, s.calls, f)
+	s.mu.Unlock()
 	if err != nil {
 		return err
-	}
-	if size >= 0 {
-		s.mu.Lock()
-		for _, c := range s.calls {
-			c.window += size - s.initial
-			c.wake.Broadcast()
-		}
-		s.initial = size
-		s.mu.Unlock()
 	}
 	return s.write(appendFrame(nil, frameSettings, flagAck, 0, nil))
 }
 
 func (s *Server) grow(f frame) error {
-	if len(f.payload) != 4 {
-		return errFrame
-	}
-	n := int64(binary.BigEndian.Uint32(f.payload) & (1<<31 - 1))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.stream != 0 {
-		if c := s.calls[f.stream]; c != nil {
-			c.window += n
-			c.wake.Broadcast()
-		}
-		return nil
-	}
-	s.window += n
-	for _, c := range s.calls {
-		c.wake.Broadcast()
-	}
-	return nil
+	return grow(&s.windows, s.calls, f)
 }

@@ -26,8 +26,7 @@ type Stream struct {
 	sent chan struct{} // closed when the body of the request is not read any more
 
 	// Guarded by conn.mu.
-	wake   *sync.Cond
-	window int64  // what may still be sent
+	window
 	room   int64  // what the peer may still send
 	taken  uint32 // of what it sent, read and not yet given back
 	status string
@@ -49,7 +48,7 @@ type Answer struct {
 var errEnough = errors.New("answered before the end of the request")
 
 func (c *Conn) stream() *Stream {
-	return &Stream{conn: c, wake: sync.NewCond(&c.mu), room: firstWindow, sent: make(chan struct{})}
+	return &Stream{conn: c, window: window{wake: sync.NewCond(&c.mu)}, room: firstWindow, sent: make(chan struct{})}
 }
 
 // Post sends one request with its whole body. ctx is the life of the stream, the
@@ -168,10 +167,10 @@ func (s *Stream) open(block Head, body []byte, all bool) (int, error) {
 		c.mu.Unlock()
 		return 0, c.err
 	}
-	s.id, s.window = c.next, c.initial
+	s.id, s.left = c.next, c.windows.initial
 	c.next += 2
 	c.streams[s.id] = s
-	n := s.quota(len(body))
+	n := c.windows.take(&s.window, len(body), 0)
 	c.mu.Unlock()
 	out := appendHeaders(make([]byte, 0, len(block)+n+2*frameHead), endFlag(all && len(body) == 0), s.id, block)
 	if n > 0 {
@@ -193,16 +192,7 @@ func endFlag(end bool) byte {
 	return 0
 }
 
-// quota takes what may be sent now of n bytes. conn.mu is held.
-func (s *Stream) quota(n int) int {
-	may := min(int64(n), s.window, s.conn.window, maxFrame)
-	if may <= 0 {
-		return 0
-	}
-	s.window -= may
-	s.conn.window -= may
-	return int(may)
-}
+func (s *Stream) sending() *window { return &s.window }
 
 // send sends a part of a body as the windows allow.
 func (s *Stream) send(body []byte, end bool) error {
@@ -220,7 +210,7 @@ func (s *Stream) send(body []byte, end bool) error {
 		c.mu.Lock()
 		n := 0
 		for s.err == nil && !s.ended {
-			if n = s.quota(len(body)); n > 0 {
+			if n = c.windows.take(&s.window, len(body), 0); n > 0 {
 				break
 			}
 			s.wake.Wait()
