@@ -110,6 +110,7 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 		g.outcome(ctx, r)
 		return
 	}
+	r.Setup = g.Now().Sub(begin)
 	g.dialed(one, up.Address(), p)
 	end := up.Carry(ctx, from.Open())
 	// What would have allowed a request that was refused inside.

@@ -31,6 +31,7 @@ type Record struct {
 	Address  netip.AddrPort // dialed, only if connected
 	Dropped  int            // resolved addresses that were not kept
 	Up, Down uint64         // bytes
+	Setup    time.Duration  // until the destination was reached; 0 where it was not
 	Duration time.Duration
 }
 

@@ -122,7 +122,8 @@ type Record struct {
 	Inner       *Inner    `json:"inner,omitempty"`
 	Count       uint64    `json:"count"`
 	Dropped     int       `json:"dropped,omitempty"`
-	Bytes       *Bytes    `json:"bytes,omitempty"` // of an outcome
+	Bytes       *Bytes    `json:"bytes,omitempty"`    // of an outcome
+	SetupMillis int64     `json:"setup_ms,omitempty"` // until the destination was reached
 	Millis      int64     `json:"ms,omitempty"`
 }
 
@@ -146,7 +147,7 @@ func RecordOf(r boundary.Record) Record {
 		Kind: map[boundary.Kind]string{boundary.Intent: "intent", boundary.Outcome: "outcome", boundary.Denied: "denied"}[r.Kind],
 		Time: r.Time.UTC(), Policy: r.Policy, Wire: q.Wire.String(), Transport: q.Transport.String(), Direction: q.Direction.String(),
 		Destination: q.Destination(), Peer: q.Peer, Rule: v.Rule, Decision: r.Decision, Reason: v.Reason.Token(), Flow: q.ID.String(),
-		Line: v.Line, AllowWith: v.AllowWith, Count: q.Count, Dropped: r.Dropped, Millis: r.Duration.Milliseconds(),
+		Line: v.Line, AllowWith: v.AllowWith, Count: q.Count, Dropped: r.Dropped, Millis: r.Duration.Milliseconds(), SetupMillis: r.Setup.Milliseconds(),
 	}
 	if q.Conn != (flow.ID{}) {
 		out.Connection = q.Conn.String()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/boundary/link"
+	"skep.dev/skep/internal/daemon/connector/metrics"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/sys"
 )
@@ -30,6 +31,8 @@ var errGone = errors.New("the box has ended")
 type running struct {
 	who    identity
 	sink   *Sink
+	counts *metrics.Counts
+	open   map[string]int64 // flows by transport, as the records have it; hear's own
 	socket string
 	below  string // the directory that is the socket's alone, or ""
 	conn   *link.Conn
@@ -53,7 +56,7 @@ func start(ctx context.Context, c *Connector, who identity, socket string, p pol
 	who.Listener = socket
 	r := &running{
 		below: c.own(socket),
-		who:   who, sink: c.Sink, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
+		who:   who, sink: c.Sink, counts: c.Counts, open: map[string]int64{}, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
 		gone: make(chan struct{}),
 	}
 	if err := r.spawn(c, egress); err != nil {
@@ -98,6 +101,7 @@ func (r *running) hear() {
 		err = errors.Join(errGone, how)
 	}
 	r.tidy()
+	r.counts.Gone(r.open)
 	_ = r.file.Close()
 	if !done {
 		r.ended = err
@@ -130,6 +134,7 @@ func (r *running) words() (done bool, err error) {
 			return false, errors.New("the box sent too many records at once")
 		case w.Batch != nil:
 			err := r.sink.append(r.who, w.Batch.Records)
+			r.tally(w.Batch.Records, err)
 			if err := r.conn.Send(link.Order{Wrote: &link.Wrote{Batch: w.Batch.Number, OK: err == nil}}); err != nil {
 				return false, err
 			}
@@ -142,6 +147,17 @@ func (r *running) words() (done bool, err error) {
 		default:
 			return false, errors.New("the box said nothing that is understood")
 		}
+	}
+}
+
+// tally counts what was written, once.
+func (r *running) tally(records []link.Record, err error) {
+	if err != nil {
+		r.counts.Unwritten(len(records))
+		return
+	}
+	for _, one := range records {
+		r.counts.Record(one, r.open)
 	}
 }
 

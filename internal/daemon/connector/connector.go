@@ -20,6 +20,7 @@ import (
 	"skep.dev/skep/internal/bundle"
 	"skep.dev/skep/internal/credential"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/connector/metrics"
 	"skep.dev/skep/internal/policy"
 )
 
@@ -43,10 +44,11 @@ type Connector struct {
 	Ceiling    func() (policy.Ceiling, error) // the operator's, read anew (B87)
 	Names      func() *skepv1.ResolverUpdate  // what the host knows now
 	Sink       *Sink
-	UDP        bool          // connect-udp is served
-	Flows      int           // of one agent; 0: the most there may be
-	Head, Idle time.Duration // 0: the defaults
-	Generation uint64        // of the first agent; each later one has the next
+	Counts     *metrics.Counts // nil: nothing is counted
+	UDP        bool            // connect-udp is served
+	Flows      int             // of one agent; 0: the most there may be
+	Head, Idle time.Duration   // 0: the defaults
+	Generation uint64          // of the first agent; each later one has the next
 
 	mu       sync.Mutex
 	agents   map[string]*slot
@@ -178,6 +180,7 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
 		}
 		s.run = run
+		c.Counts.Attached(who.Generation)
 		go c.watch(run)
 		return c.Sink.event(run.who, "attached", "")
 	}
@@ -187,7 +190,9 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 	if s.bundle.ExternalID != b.ExternalID {
 		return fmt.Errorf("attach %s: it is attached as another external_id; detach it first", b.Agent)
 	}
-	if err := s.run.install(ctx, link.Order{Policy: &p}); err != nil {
+	err := s.run.install(ctx, link.Order{Policy: &p})
+	c.Counts.Swap(err == nil)
+	if err != nil {
 		return fmt.Errorf("change what %s may reach: %w", b.Agent, err)
 	}
 	return c.Sink.event(s.run.who, "swapped", "")

@@ -28,6 +28,7 @@ import (
 	"skep.dev/skep/internal/credential"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/connector"
+	"skep.dev/skep/internal/daemon/connector/metrics"
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/dest/issuer"
 	"skep.dev/skep/internal/launch"
@@ -62,6 +63,13 @@ func Run(args []string, stderr io.Writer) error {
 	}
 	defer watcher.Close()
 	c.Names = watcher.Current
+	if o.metrics != "" {
+		stopMetrics, err := o.serveMetrics(c.Counts)
+		if err != nil {
+			return err
+		}
+		defer stopMetrics()
+	}
 	if o.unverified {
 		fmt.Fprintln(stderr, "skep-box: --insecure-unverified-bundle: nobody has verified who the agent is")
 	}
@@ -91,6 +99,9 @@ func (o options) connector(ctx context.Context) (*connector.Connector, error) {
 		Box: filepath.Join(programs, "skep-box"), Dir: o.dir, Unverified: o.unverified, Ceiling: o.ceilingNow,
 		UDP: o.udp, Flows: o.flows, Head: o.head, Idle: o.idle, Generation: o.generation,
 		Names: func() *skepv1.ResolverUpdate { return nil },
+	}
+	if o.metrics != "" {
+		c.Counts = &metrics.Counts{}
 	}
 	if os.Geteuid() == 0 {
 		c.User = &syscall.Credential{Uid: nobody, Gid: nobody}

@@ -18,6 +18,7 @@ type options struct {
 	issuer, audience, ca string
 	unverified           bool
 	ceiling, records     string
+	metrics              string
 	udp                  bool
 	flows                int
 	head, idle           time.Duration
@@ -59,6 +60,7 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.unverified, "insecure-unverified-bundle", false, "believe the bundle about who the agent is")
 	f.StringVar(&o.ceiling, "ceiling", "", "ceiling that no bundle passes (default /etc/skep/ceiling.yaml, if it is there)")
 	f.StringVar(&o.records, "records", "-", "file to append records to; - is the standard output")
+	f.StringVar(&o.metrics, "metrics", "", "path of a socket, or an address of loopback, that serves /metrics; off without it")
 	f.BoolVar(&o.udp, "udp", false, "serve connect-udp")
 	f.IntVar(&o.flows, "max-flows", 0, "open connections of one cell, at most and by default 1024")
 	f.DurationVar(&o.head, "head-time", 0, "for a request head, at most and by default 15s")

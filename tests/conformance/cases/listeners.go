@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,6 +25,7 @@ func listeners() []Case {
 		{ID: "BC-36", What: "no policy, no start", Run: noPolicy},
 		{ID: "BC-37", What: "the record sink has stopped", Run: noRecords},
 		{ID: "BC-38", What: "what may be a socket's path", Run: paths},
+		{ID: "BC-48", What: "1,000 hostile names leave the metric label sets as they were", Run: labelSets},
 	}
 }
 
@@ -183,5 +186,34 @@ func paths(b *Bench) {
 	x.Stop()
 	if _, err := os.Stat(dead); !os.IsNotExist(err) {
 		b.Errorf("the socket is there after the end: %v", err)
+	}
+}
+
+func labelSets(b *Bench) {
+	at := b.freePort()
+	x := b.Start(Setting{Flags: []string{"--metrics", at}})
+	read := func() (sets []string, all string) {
+		a, err := http.Get("http://" + at + "/metrics")
+		if err != nil {
+			b.Fatalf("read the metrics: %v", err)
+		}
+		defer func() { _ = a.Body.Close() }()
+		all = readAll(a.Body)
+		return regexp.MustCompile(`\{[^}]*\}`).FindAllString(all, -1), all
+	}
+	x.Refused(get("hostile.test:P"), 403, "not-on-allowlist")
+	before, _ := read()
+	for i := range 1000 {
+		_ = x.Send(get(fmt.Sprintf("hostile-%d.test:P", i))).Conn.Close()
+	}
+	counted := func() bool {
+		_, all := read()
+		return strings.Contains(all, `refusals_total{reason="not-on-allowlist"} 1001`)
+	}
+	if !await(20*time.Second, counted) { // those above 200 a second are recorded 10 s later
+		b.Errorf("not all refusals were counted")
+	}
+	if after, all := read(); !slices.Equal(before, after) || strings.Contains(all, "hostile") || strings.Contains(all, "cell.example") {
+		b.Errorf("%q, then %q", before, after)
 	}
 }
