@@ -25,7 +25,8 @@ type LeftBox struct {
 	Process  json.RawMessage `json:"process"`
 	Conn     bequest.FD      `json:"conn"`
 	Lifeline bequest.FD      `json:"lifeline"`
-	Lent     int64           `json:"lent,omitzero"` // carried of its leases, as it told last
+	Lent     int64           `json:"lent,omitzero"`   // carried of its leases, as it told last
+	Leased   int64           `json:"leased,omitzero"` // all of its leases
 }
 
 // Moved is a boundary whose boxes wait on connections that nobody serves.
@@ -79,7 +80,7 @@ func (m *Moved) Leave(e *bequest.Estate) (Left, error) {
 			return l, err
 		}
 		l.Boxes = append(l.Boxes, LeftBox{
-			Process: process, Conn: e.Leave(m.conns[i]), Lifeline: e.Leave(b.Link.Lifeline()), Lent: m.of.lent[b],
+			Process: process, Conn: e.Leave(m.conns[i]), Lifeline: e.Leave(b.Link.Lifeline()), Lent: m.of.lent[b], Leased: m.of.leased[b],
 		})
 	}
 	return l, nil
@@ -100,10 +101,10 @@ func (a *Boundary) Inherit(l Left, h Heir) error {
 		return errors.New("the cell was left without a box")
 	}
 	a.mu.Lock()
-	a.carried, a.lent = l.Carried, map[*Box]int64{}
+	a.carried, a.lent, a.leased = l.Carried, map[*Box]int64{}, map[*Box]int64{}
 	for i, left := range l.Boxes {
 		b := &Box{}
-		a.lent[b] = left.Lent
+		a.lent[b], a.leased[b] = left.Lent, left.Leased
 		if i < len(l.Boxes)-1 {
 			a.before = append(a.before, b)
 		} else {
