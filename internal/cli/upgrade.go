@@ -95,10 +95,20 @@ func (a *App) upgradeOne(ctx context.Context, d *daemon, p upgradePart) (upgrade
 	case p.part == skepv1.UpgradePart_UPGRADE_PART_SKEPD && err != nil && !connect.IsWireError(err):
 		return a.anotherSkepd(ctx, d, before.Instance, err)
 	case err != nil:
-		return done, &fixable{"the " + p.name + " stay as they were: " + plain(err).Error(), "nothing has changed for the cells", err}
+		return done, &fixable{notReplaced(p.name, err), "nothing has changed for the cells", err}
 	}
 	done.Build, done.Cells = r.Msg.Build, r.Msg.Cells
 	return done, nil
+}
+
+// notReplaced says which program stays, and why.
+func notReplaced(part string, err error) string {
+	why := err.Error()
+	if e := new(connect.Error); errors.As(err, &e) {
+		why = e.Message()
+	}
+	who := map[string]string{"worker": "skep-worker was", "skepd": "skepd was", "boxes": "a box was"}[part]
+	return who + " not replaced: " + why
 }
 
 // anotherSkepd waits for the one that took the place.
@@ -118,7 +128,7 @@ func (a *App) anotherSkepd(ctx context.Context, d *daemon, before string, why er
 			done.Build = build.Build{Version: v.Version, Commit: v.Commit}.String()
 			return done, nil
 		case err == nil:
-			return done, fmt.Errorf("skepd was not replaced: %w", why)
+			return done, errors.New(notReplaced("skepd", why))
 		}
 		select {
 		case <-tick.C:

@@ -26,6 +26,8 @@ const (
 	stopping during = "stop"
 	diffing  during = "diff"
 	dropping during = "drop"
+	// every program under a running cell is replaced
+	upgrading during = "upgrade"
 )
 
 // round is one kill.
@@ -54,6 +56,8 @@ func victims() map[during][]kind {
 		stopping: {command, daemon, worker, warden, pid1, liveBox, everything},
 		diffing:  {command, daemon, worker, layer},
 		dropping: {command, daemon, worker, layer, everything},
+
+		upgrading: {command, daemon, worker, resident, warden, pid1, agent, liveBox, spareBox, model, everything},
 	}
 }
 
@@ -134,6 +138,11 @@ func rounds(rng *rand.Rand, lasts typical) []round {
 			}
 		}
 		all = append(all, round{target: daemon, during: stopping, moment: "the end is recorded"})
+		for _, k := range []kind{daemon, worker, liveBox} { // at each of their steps, about
+			for i := range 6 {
+				all = append(all, round{target: k, during: upgrading, delay: time.Duration(i) * lasts[upgrading] / 5})
+			}
+		}
 	}
 	// A map's order is not the seed's.
 	slices.SortFunc(all, func(a, b round) int { return strings.Compare(a.String(), b.String()) })
@@ -188,7 +197,7 @@ func (r *rig) measure() typical {
 	r.t.Helper()
 	lasts := typical{running: 50 * time.Millisecond, attended: 100 * time.Millisecond}
 	id := ""
-	for _, d := range []during{first, starting, stopping, diffing, dropping} {
+	for _, d := range []during{first, starting, upgrading, stopping, diffing, dropping} {
 		s, token := r.begin(d, id)
 		at := time.Now()
 		if code := s.wait(r.t); code != 0 {
@@ -230,6 +239,8 @@ func (r *rig) begin(d during, id string) (*started, string) {
 		return r.start("diff", id), ""
 	case dropping:
 		return r.start("drop", id), ""
+	case upgrading:
+		return r.start("upgrade"), ""
 	case running:
 	}
 	return nil, ""
@@ -249,7 +260,7 @@ func (r *rig) byToken(token string) cell {
 func (r *rig) prepare(d during) string {
 	r.t.Helper()
 	switch d {
-	case running, stopping:
+	case running, stopping, upgrading:
 		out, ok := r.begin2(starting)
 		if !ok {
 			r.t.FailNow()
@@ -388,8 +399,12 @@ func (k round) judge(t *testing.T, c cell) {
 		spareBox:   {"boundary-died", "box"}, // the only one there may be a cell's
 		model:      {"skep-model"},
 	}[k.target]
-	if k.during == stopping {
+	switch k.during {
+	case stopping:
 		names = append(names, "stop")
+	case upgrading: // a skepd that has just taken the place cannot begin without a worker
+		names = append(names, "daemon-died")
+	case first, starting, running, attended, diffing, dropping:
 	}
 	if !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(c.Cause, n) }) {
 		t.Errorf("cell %s is %s by %q, status %d; expected one of %q", c.ID, c.State, c.Cause, c.Exit, names)
