@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 			testlab.Built(t, "skep-connector")
 			b := &cases.Bench{
 				T: t, Program: []string{testlab.Built(t, "skep-box")}, Dir: lab.Dir(),
-				Host:  func(name, to string) { lab.Host(name, to) },
+				Host:  func(name string, to ...string) { lab.Host(name, to...) },
 				Asked: func(name string) int { return lab.Asked(name, "A") + lab.Asked(name, "AAAA") },
 			}
 			b.Serve()

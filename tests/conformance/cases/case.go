@@ -24,7 +24,7 @@ type Case struct {
 
 // All are the cases in the order of the page.
 func All() []Case {
-	return slices.Concat(heads(), targets(), destinations(), listeners(), datagrams(), later())
+	return slices.Concat(heads(), targets(), destinations(), listeners(), datagrams(), inner(), later())
 }
 
 // later stay listed (section 21).
@@ -42,11 +42,11 @@ func later() (out []Case) {
 // Bench is what one case has: a boundary to start, and servers to reach.
 type Bench struct {
 	T
-	Program []string              // the command that starts a boundary
-	Dir     string                // short, and the case's own
-	Host    func(name, to string) // makes a name resolve; nil where names cannot be made
-	Asked   func(name string) int // how often a name was asked for; nil where that is not known
-	Port    uint16                // of the echo servers, and of the rules
+	Program []string                        // the command that starts a boundary
+	Dir     string                          // short, and the case's own
+	Host    func(name string, to ...string) // makes a name resolve; nil where names cannot be made
+	Asked   func(name string) int           // how often a name was asked for; nil where that is not known
+	Port    uint16                          // of the echo servers, and of the rules
 
 	echo  *servers
 	count int // boundaries started
