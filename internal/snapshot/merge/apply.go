@@ -10,6 +10,7 @@ import (
 
 	"skep.dev/skep/internal/escape"
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/merge/journal"
 	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
 )
@@ -79,7 +80,7 @@ func (e *changedError) Error() string {
 func (e *changedError) Unwrap() error { return tree.ErrMoved }
 
 // openUp lets the owner write in a directory that a unit lies in.
-func (t *transaction) openUp(d *touched) error {
+func (t *transaction) openUp(d *journal.Touched) error {
 	if d.Before.Mode&0o700 == 0o700 {
 		return nil
 	}
@@ -300,7 +301,7 @@ func (t *transaction) settle(context.Context) error {
 }
 
 // settleDir brings a touched directory from one side to the other.
-func (t *transaction) settleDir(d *touched, from, to *snapshot.State) error {
+func (t *transaction) settleDir(d *journal.Touched, from, to *snapshot.State) error {
 	err := t.inRoot(d.Root, d.Path, func(dir *os.File, name string) error {
 		if d.Meta && !from.SameXattrs(*to) {
 			f, err := sys.OpenDirBeneath(dir, name)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/merge/journal"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -199,11 +200,11 @@ func Undo(ctx context.Context, stateDir, hash string, planned func() error, step
 		return err
 	}
 	dir := filepath.Join(mergesDir(stateDir), full)
-	h, err := readJournal(dir)
+	h, err := journal.Read(dir)
 	if err != nil {
 		return err
 	}
-	if h.Phase != phaseClosed {
+	if h.Phase != journal.Closed {
 		return fmt.Errorf("the merge of %s has no finished record", full[:snapshot.MinHashPrefix])
 	}
 	t, err := reopen(filepath.Join(mergesDir(stateDir), undoPrefix+full), h)
@@ -223,7 +224,7 @@ func Undo(ctx context.Context, stateDir, hash string, planned func() error, step
 	t.undoes, t.step = full, step
 	for i := range t.units {
 		u := &t.units[i]
-		u.Before, u.After, u.New = u.After, u.Before, objectID{}
+		u.Before, u.After, u.New = u.After, u.Before, journal.Object{}
 	}
 	for i := range t.dirs {
 		t.dirs[i].Before, t.dirs[i].After = t.dirs[i].After, t.dirs[i].Before

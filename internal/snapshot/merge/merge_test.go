@@ -507,3 +507,24 @@ func TestUndoIsToldBeforeItIsDone(t *testing.T) {
 	}
 	same(t, "tree after an undo that was not to be", f.look(), after)
 }
+
+// While a merge runs, the recovery of another command leaves it alone.
+func TestRecoverWaitsForNobody(t *testing.T) {
+	state := t.TempDir()
+	unlock, err := lock(state, true)
+	must(t, err)
+	dir := filepath.Join(mergesDir(state), "running")
+	must(t, os.Mkdir(dir, 0o700))
+	if got, err := Recover(state); err != nil || got != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error("a running merge was cleared away")
+	}
+	unlock()
+	_, err = Recover(state)
+	must(t, err)
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("a merge without a plan stays: %v", err)
+	}
+}

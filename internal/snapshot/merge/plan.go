@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/merge/journal"
 )
 
 // LeftOut is a path of the difference that a merge did not apply.
@@ -14,42 +15,13 @@ type LeftOut struct {
 	Reason string
 }
 
-// node is one object of a unit's subtree, parents before children.
-type node struct {
-	Rel   string // below the unit's path, "." for the unit itself
-	State snapshot.State
-	Entry string // path in the grant, for opening its content
-	Group uint64 // hard links of the layer, see snapshot.Entry
-}
-
-// unit is one object that is replaced, put in or taken out by one rename,
-// with everything below it. An empty list is an absent side.
-type unit struct {
-	Root          int
-	Path          string // below the root
-	Before, After []node
-	New           objectID // of the staged object; zero before it was staged
-}
-
-// objectID names an inode.
-type objectID struct{ Dev, Ino uint64 }
-
-// touched is a directory that stays: one whose own mode or attributes change,
-// or one that a unit lies in and that may have to be opened up for it.
-type touched struct {
-	Root          int
-	Path          string
-	Before, After snapshot.State // mode and attributes count
-	Meta          bool           // it has an entry; else After is Before
-}
-
 // plan turns a difference into units.
 type plan struct {
 	d       *snapshot.Difference
 	reasons []string // by entry, "" for what is applied
 	index   []map[string]int
-	units   []unit
-	dirs    []touched
+	units   []journal.Unit
+	dirs    []journal.Touched
 	left    []LeftOut
 }
 
@@ -173,7 +145,7 @@ func (p *plan) build() {
 		if e.Base.Type == snapshot.Dir && e.Layer.Type == snapshot.Dir {
 			after := e.Layer
 			after.Mode = snapshot.MergedMode(e.Base, e.Layer)
-			p.dirs = append(p.dirs, touched{Root: e.Grant, Path: e.Path, Before: e.Base, After: after, Meta: true})
+			p.dirs = append(p.dirs, journal.Touched{Root: e.Grant, Path: e.Path, Before: e.Base, After: after, Meta: true})
 			seen[e.Grant][e.Path] = true
 			continue
 		}
@@ -185,7 +157,7 @@ func (p *plan) build() {
 		for _, dir := range []string{path.Dir(u.Path), "."} {
 			if !seen[u.Root][dir] {
 				seen[u.Root][dir] = true
-				p.dirs = append(p.dirs, touched{Root: u.Root, Path: dir})
+				p.dirs = append(p.dirs, journal.Touched{Root: u.Root, Path: dir})
 			}
 		}
 	}
@@ -206,16 +178,16 @@ func (p *plan) add(e *snapshot.Entry, tops map[string]int) {
 	})
 	if at < 0 {
 		at = len(p.units)
-		p.units = append(p.units, unit{Root: e.Grant, Path: e.Path})
+		p.units = append(p.units, journal.Unit{Root: e.Grant, Path: e.Path})
 		tops[e.Path] = at
 	}
 	u := &p.units[at]
 	if e.Base.Type != snapshot.Absent {
-		u.Before = append(u.Before, node{Rel: rel, State: e.Base, Entry: e.Path})
+		u.Before = append(u.Before, journal.Node{Rel: rel, State: e.Base, Entry: e.Path})
 	}
 	if e.Layer.Type != snapshot.Absent {
 		after := e.Layer
 		after.Mode = snapshot.MergedMode(e.Base, e.Layer)
-		u.After = append(u.After, node{Rel: rel, State: after, Entry: e.Path, Group: e.Group})
+		u.After = append(u.After, journal.Node{Rel: rel, State: after, Entry: e.Path, Group: e.Group})
 	}
 }

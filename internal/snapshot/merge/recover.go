@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"skep.dev/skep/internal/snapshot/merge/journal"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -62,20 +63,20 @@ func recoverAll(stateDir string, now time.Time, step func(string) error) ([]Reco
 
 // recoverOne returns nil where there was nothing to do.
 func recoverOne(dir string, now time.Time, step func(string) error) (*Recovered, error) {
-	h, err := readJournal(dir)
+	h, err := journal.Read(dir)
 	if err != nil {
 		return nil, err
 	}
 	switch h.Phase {
-	case phaseClosed:
+	case journal.Closed:
 		if now.Sub(h.When) > UndoFor {
 			return nil, os.RemoveAll(dir)
 		}
 		return nil, nil
-	case phaseNone:
+	case journal.None:
 		return nil, os.RemoveAll(dir) // the plan was never whole: nothing was touched
 	}
-	one := &Recovered{Hash: h.Hash, Finished: h.Phase == phaseDone}
+	one := &Recovered{Hash: h.Hash, Finished: h.Phase == journal.Done}
 	for _, r := range h.Roots {
 		one.Roots = append(one.Roots, r.Path)
 	}
@@ -84,11 +85,11 @@ func recoverOne(dir string, now time.Time, step func(string) error) (*Recovered,
 		return nil, err
 	}
 	defer t.closeRoots()
-	t.undoes, t.step, t.renaming = h.Undoes, step, h.Phase >= phaseStaged
+	t.undoes, t.step, t.renaming = h.Undoes, step, h.Phase >= journal.Staged
 	if !one.Finished {
 		return one, t.abort()
 	}
-	if t.journal, err = reopenJournal(dir, h.size); err != nil {
+	if t.journal, err = journal.Reopen(dir, h.Size); err != nil {
 		return nil, err
 	}
 	return one, t.finish()
@@ -109,16 +110,16 @@ func finished(stateDir, prefix, hash string, since time.Time) (bool, error) {
 	if len(hash) != 64 || filepath.Base(hash) != hash {
 		return false, fmt.Errorf("%q is no whole hash", hash)
 	}
-	h, err := readJournal(filepath.Join(mergesDir(stateDir), prefix+hash))
+	h, err := journal.Read(filepath.Join(mergesDir(stateDir), prefix+hash))
 	if err != nil {
 		return false, err
 	}
-	return h.Phase >= phaseDone && h.When.After(since), nil
+	return h.Phase >= journal.Done && h.When.After(since), nil
 }
 
 // reopen makes a transaction of what a journal says. A root that is no longer
 // the directory that it was is an error: nothing there is touched.
-func reopen(dir string, h *history) (*transaction, error) {
+func reopen(dir string, h *journal.History) (*transaction, error) {
 	t := &transaction{dir: dir, hash: h.Hash, units: h.Units, dirs: h.Dirs}
 	for _, jr := range h.Roots {
 		f, err := os.OpenFile(jr.Path, os.O_RDONLY, 0)

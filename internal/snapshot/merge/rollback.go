@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/merge/journal"
 	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
 )
@@ -46,7 +47,7 @@ func (t *transaction) abort() error {
 		}
 	}
 	if t.journal != nil {
-		t.journal.close()
+		t.journal.Close()
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
@@ -77,7 +78,7 @@ func (t *transaction) putBack(i int) error {
 		if err != nil {
 			return err
 		}
-		placed := isHere && u.New != objectID{} && here == u.New
+		placed := isHere && u.New != journal.Object{} && here == u.New
 		oldOut := isThere && there != u.New
 		if !placed && !oldOut {
 			return t.restoreModes(i) // it was not done
@@ -141,7 +142,7 @@ func movable(dir *os.File, name string) error {
 
 // untouched reports whether a new object is still as it was put in, by what a
 // stat tells: nobody's later work may be thrown away with it.
-func untouched(dir *os.File, name string, nodes []node) bool {
+func untouched(dir *os.File, name string, nodes []journal.Node) bool {
 	children := map[string]int{}
 	for n := range nodes {
 		if nodes[n].Rel != "." {
@@ -216,7 +217,7 @@ func giveBack(dir *os.File, name string, mode uint32) error {
 }
 
 // reopenDir opens up a directory that settle may already have closed.
-func (t *transaction) reopenDir(d *touched) error {
+func (t *transaction) reopenDir(d *journal.Touched) error {
 	if !t.renaming || d.Before.Mode&d.After.Mode&0o700 == 0o700 {
 		return nil
 	}
@@ -236,7 +237,7 @@ func (t *transaction) reopenDir(d *touched) error {
 
 // restoreDir brings a touched directory back, unless somebody has changed it
 // since to something that is neither side.
-func (t *transaction) restoreDir(d *touched) error {
+func (t *transaction) restoreDir(d *journal.Touched) error {
 	err := t.inRoot(d.Root, d.Path, func(dir *os.File, name string) error {
 		s, _, err := tree.Reader{}.At(context.Background(), dir, name)
 		if err != nil {

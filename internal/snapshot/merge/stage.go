@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/merge/journal"
 	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
 )
@@ -44,16 +45,16 @@ func (t *transaction) stage(ctx context.Context) error {
 	if err := t.do("staged"); err != nil {
 		return err
 	}
-	for i := 0; i < len(t.units); i += partSize {
-		var part []objectID
-		for _, u := range t.units[i:min(i+partSize, len(t.units))] {
+	for i := 0; i < len(t.units); i += journal.PartSize {
+		var part []journal.Object
+		for _, u := range t.units[i:min(i+journal.PartSize, len(t.units))] {
 			part = append(part, u.New)
 		}
-		if err := t.journal.write(record{IDs: part}); err != nil {
+		if err := t.journal.Write(journal.Record{IDs: part}); err != nil {
 			return err
 		}
 	}
-	return t.journal.write(record{Phase: phaseStaged})
+	return t.journal.Write(journal.Record{Phase: journal.Staged})
 }
 
 // makeStaging opens the root up first where it does not even let its owner
@@ -195,7 +196,7 @@ func (t *transaction) stageFile(ctx context.Context, i, n int, dir *os.File, nam
 // keepOwner gives a staged file the owner of the file that it replaces, or
 // that its saved content has, where the caller may do so. Else, and for what is
 // new, ownership is the caller's.
-func (t *transaction) keepOwner(u *unit, n int, src, dir *os.File, name string) error {
+func (t *transaction) keepOwner(u *journal.Unit, n int, src, dir *os.File, name string) error {
 	var st sys.FileStat
 	var err error
 	switch {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/merge/journal"
 	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
 )
@@ -21,7 +22,7 @@ import (
 type root struct {
 	dir     *os.File
 	path    string
-	id      objectID
+	id      journal.Object
 	name    string   // of the staging directory
 	staging *os.File // nil until it was made
 	near    bool     // what is in it can be moved into the user's state
@@ -33,8 +34,8 @@ type transaction struct {
 	hash   string
 	undoes string
 	roots  []*root
-	units  []unit
-	dirs   []touched
+	units  []journal.Unit
+	dirs   []journal.Touched
 	// content opens the bytes of a regular file that is to be staged.
 	content func(ctx context.Context, u, n int) (*os.File, error)
 	// next is content for staging, which asks in a fixed order.
@@ -42,7 +43,7 @@ type transaction struct {
 	// step is called before everything that changes something; tests kill the
 	// process there. Its error is as good as one of the kernel's.
 	step    func(name string) error
-	journal *journal
+	journal *journal.Writer
 	// renaming: every new object is staged and its inode known, so renames may
 	// have happened.
 	renaming bool
@@ -74,7 +75,7 @@ func (t *transaction) begin() error {
 	if err := t.do("begin"); err != nil {
 		return err
 	}
-	b := &begin{Version: journalVersion, Hash: t.hash, Undoes: t.undoes}
+	b := &journal.Begin{Version: journal.Version, Hash: t.hash, Undoes: t.undoes}
 	for _, r := range t.roots {
 		st, err := sys.StatFile(r.dir)
 		if err != nil {
@@ -82,7 +83,7 @@ func (t *transaction) begin() error {
 		}
 		r.id = idOf(&st)
 		r.name = ".skep-merge-" + randomHex()
-		b.Roots = append(b.Roots, journalRoot{Path: r.path, ID: r.id, Staging: r.name})
+		b.Roots = append(b.Roots, journal.Root{Path: r.path, ID: r.id, Staging: r.name})
 	}
 	for i := range t.dirs {
 		if err := t.look(&t.dirs[i]); err != nil {
@@ -95,23 +96,23 @@ func (t *transaction) begin() error {
 		return err
 	}
 	var err error
-	if t.journal, err = createJournal(t.dir); err != nil {
+	if t.journal, err = journal.Create(t.dir); err != nil {
 		return err
 	}
-	if err := t.journal.write(record{Begin: b}); err != nil {
+	if err := t.journal.Write(journal.Record{Begin: b}); err != nil {
 		return err
 	}
-	for i := 0; i < len(t.units); i += partSize {
-		if err := t.journal.write(record{Units: t.units[i:min(i+partSize, len(t.units))]}); err != nil {
+	for i := 0; i < len(t.units); i += journal.PartSize {
+		if err := t.journal.Write(journal.Record{Units: t.units[i:min(i+journal.PartSize, len(t.units))]}); err != nil {
 			return err
 		}
 	}
-	for i := 0; i < len(t.dirs); i += partSize {
-		if err := t.journal.write(record{Dirs: t.dirs[i:min(i+partSize, len(t.dirs))]}); err != nil {
+	for i := 0; i < len(t.dirs); i += journal.PartSize {
+		if err := t.journal.Write(journal.Record{Dirs: t.dirs[i:min(i+journal.PartSize, len(t.dirs))]}); err != nil {
 			return err
 		}
 	}
-	if err := t.journal.write(record{Phase: phaseBegun}); err != nil {
+	if err := t.journal.Write(journal.Record{Phase: journal.Begun}); err != nil {
 		return err
 	}
 	return syncDirs(t.dir, filepath.Dir(t.dir))
@@ -119,7 +120,7 @@ func (t *transaction) begin() error {
 
 // look reads a touched directory and checks one that is to change against
 // what the hash bound.
-func (t *transaction) look(d *touched) error {
+func (t *transaction) look(d *journal.Touched) error {
 	s, _, err := tree.Reader{}.At(context.Background(), t.roots[d.Root].dir, ".")
 	if d.Path != "." {
 		parent, name, err := sys.OpenParentBeneath(t.roots[d.Root].dir, d.Path)
@@ -154,7 +155,7 @@ func unitName(i int) string { return "u" + strconv.Itoa(i) }
 // savedName is the file with the old content of node n of unit u.
 func savedName(u, n int) string { return strconv.Itoa(u) + "-" + strconv.Itoa(n) }
 
-func idOf(st *sys.FileStat) objectID { return objectID{Dev: st.Dev, Ino: st.Ino} }
+func idOf(st *sys.FileStat) journal.Object { return journal.Object{Dev: st.Dev, Ino: st.Ino} }
 
 func randomHex() string {
 	var b [4]byte
@@ -173,7 +174,7 @@ func (t *transaction) commit(context.Context) error {
 	if err := t.do("done"); err != nil {
 		return err
 	}
-	return t.journal.write(record{Phase: phaseDone})
+	return t.journal.Write(journal.Record{Phase: journal.Done})
 }
 
 func (t *transaction) syncRoots() error {
@@ -239,8 +240,8 @@ func (t *transaction) finish() error {
 	if err := t.do("close"); err != nil {
 		return err
 	}
-	defer t.journal.close()
-	return t.journal.write(record{Phase: phaseClosed})
+	defer t.journal.Close()
+	return t.journal.Write(journal.Record{Phase: journal.Closed})
 }
 
 // clean removes the staging directory, if there is one. An old object may hang
@@ -267,10 +268,10 @@ func (r *root) openStaging() error {
 }
 
 // ids reads an object's inode; false where there is none.
-func ids(dir *os.File, name string) (objectID, bool, error) {
+func ids(dir *os.File, name string) (journal.Object, bool, error) {
 	st, err := sys.StatAt(dir, name)
 	if tree.Missing(err) {
-		return objectID{}, false, nil
+		return journal.Object{}, false, nil
 	}
 	return idOf(&st), err == nil, err
 }

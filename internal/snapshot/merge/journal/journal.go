@@ -1,4 +1,4 @@
-package merge
+package journal
 
 import (
 	"bytes"
@@ -13,64 +13,68 @@ import (
 	"time"
 )
 
-// journalVersion is in every begin record; another is not touched.
-const journalVersion = 1
+// Version is in every begin record; another is not touched.
+const Version = 1
 
-// phase is how far a transaction came. The zero phase is "nothing was done".
-type phase uint8
+// Phase is how far a transaction came. The zero Phase is "nothing was done".
+type Phase uint8
 
+// The phases, in their order.
 const (
-	phaseNone   phase = iota
-	phaseBegun        // the plan is on disk, staging may exist
-	phaseStaged       // renames may have happened
-	phaseDone         // the tree is "after"
-	phaseClosed       // staging is gone
+	None   Phase = iota
+	Begun        // the plan is on disk, staging may exist
+	Staged       // renames may have happened
+	Done         // the tree is "after"
+	Closed       // staging is gone
 )
 
-// record is one entry of a journal. Lists are cut into several records.
-type record struct {
-	Begin *begin
-	Units []unit
-	Dirs  []touched
-	IDs   []objectID // of units, in order, appended over records
-	Phase phase      // reached with this record; 0 for a part of the next
+// Record is one entry of a journal. Lists are cut into several records.
+type Record struct {
+	Begin *Begin
+	Units []Unit
+	Dirs  []Touched
+	IDs   []Object // of units, in order, appended over records
+	Phase Phase    // reached with this record; 0 for a part of the next
 	When  time.Time
 }
 
-// begin names what recovery needs before anything else.
-type begin struct {
+// Begin names what recovery needs before anything else.
+type Begin struct {
 	Version int
 	Hash    string
 	Undoes  string // the hash whose merge this one takes back, or ""
-	Roots   []journalRoot
+	Roots   []Root
 }
 
-// journalRoot is a granted root: how to open it again, and how to know it.
-type journalRoot struct {
+// Root is a granted root: how to open it again, and how to know it.
+type Root struct {
 	Path    string
-	ID      objectID
+	ID      Object
 	Staging string // name of the staging directory in it
 }
 
-// journal is the file journal in a directory of its own, append-only:
+// Writer appends to the file journal in a directory of its own, append-only:
 // u32 length, u32 CRC-32 (IEEE), then one gob value. A torn end is no record.
-type journal struct{ f *os.File }
+type Writer struct{ f *os.File }
 
-const journalName = "journal"
+// Name is the file of a journal in its directory.
+const Name = "journal"
 
-// partSize is how many units, directories or inodes go into one record.
-const partSize = 500
+// PartSize is how many units, directories or inodes go into one record.
+const PartSize = 500
 
-func createJournal(dir string) (*journal, error) {
-	f, err := os.OpenFile(filepath.Join(dir, journalName), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+// Create begins a journal in dir, which has none.
+func Create(dir string) (*Writer, error) {
+	f, err := os.OpenFile(filepath.Join(dir, Name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create journal: %w", err)
 	}
-	return &journal{f}, nil
+	return &Writer{f}, nil
 }
 
-func reopenJournal(dir string, size int64) (*journal, error) {
-	path := filepath.Join(dir, journalName)
+// Reopen goes on with the journal in dir after its size bytes of whole records.
+func Reopen(dir string, size int64) (*Writer, error) {
+	path := filepath.Join(dir, Name)
 	// What follows the last whole record is a torn one; writing after it
 	// would hide the new record from every reader.
 	if err := os.Truncate(path, size); err != nil {
@@ -80,13 +84,14 @@ func reopenJournal(dir string, size int64) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reopen journal: %w", err)
 	}
-	return &journal{f}, nil
+	return &Writer{f}, nil
 }
 
-func (j *journal) close() { _ = j.f.Close() }
+// Close leaves the journal as it is.
+func (j *Writer) Close() { _ = j.f.Close() }
 
-// write appends r; a record that reaches a phase is on disk when it returns.
-func (j *journal) write(r record) error {
+// Write appends r; a record that reaches a phase is on disk when it returns.
+func (j *Writer) Write(r Record) error {
 	r.When = time.Now()
 	var body bytes.Buffer
 	if err := gob.NewEncoder(&body).Encode(r); err != nil {
@@ -97,7 +102,7 @@ func (j *journal) write(r record) error {
 	if _, err := j.f.Write(append(frame, body.Bytes()...)); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
-	if r.Phase == phaseNone {
+	if r.Phase == None {
 		return nil
 	}
 	if err := j.f.Sync(); err != nil {
@@ -106,29 +111,30 @@ func (j *journal) write(r record) error {
 	return nil
 }
 
-// history is what a journal says.
-type history struct {
-	begin
-	Units []unit
-	Dirs  []touched
-	Phase phase
+// History is what a journal says.
+type History struct {
+	Begin
+	Units []Unit
+	Dirs  []Touched
+	Phase Phase
 	When  time.Time // of the last record
-	size  int64     // of the whole records
+	Size  int64     // of the whole records
 }
 
 // maxRecord bounds what is read at once from a journal.
 const maxRecord = 256 << 20
 
-func readJournal(dir string) (*history, error) {
-	f, err := os.Open(filepath.Join(dir, journalName))
+// Read is what the journal in dir says; of none, nothing.
+func Read(dir string) (*History, error) {
+	f, err := os.Open(filepath.Join(dir, Name))
 	if errors.Is(err, os.ErrNotExist) {
-		return &history{}, nil
+		return &History{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
 	defer f.Close()
-	h := &history{}
+	h := &History{}
 	ids := 0
 	for {
 		r, n, err := readRecord(f)
@@ -138,11 +144,11 @@ func readJournal(dir string) (*history, error) {
 		if n == 0 {
 			return h, nil
 		}
-		h.size += n
+		h.Size += n
 		if r.Begin != nil {
-			h.begin = *r.Begin
-			if h.Version != journalVersion {
-				return nil, fmt.Errorf("read journal %s: version %d, this build writes %d", dir, h.Version, journalVersion)
+			h.Begin = *r.Begin
+			if h.Version != Version {
+				return nil, fmt.Errorf("read journal %s: version %d, this build writes %d", dir, h.Version, Version)
 			}
 		}
 		h.Units = append(h.Units, r.Units...)
@@ -160,7 +166,7 @@ func readJournal(dir string) (*history, error) {
 }
 
 // readRecord returns n of 0 at the end or at a torn record.
-func readRecord(f io.Reader) (r record, n int64, err error) {
+func readRecord(f io.Reader) (r Record, n int64, err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(f, head[:]); err != nil {
 		return r, 0, notTorn(err)
