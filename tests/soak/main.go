@@ -100,6 +100,7 @@ func longSteps() []step {
 		test("kill -9 at many moments, full disks, many cells", "./tests/crash", ".", "SKEP_SOAK=1"),
 		test("ten thousand random trees: seen, difference, merge, undo", "./internal/snapshot/merge", "Tree|Property", "SKEP_SOAK_TREES=100"),
 		test("1 GiB each way through a cell", "./tests/boundary", "TestBG17InACell", "SKEP_SOAK=1"),
+		test("100,000 short tunnels beside 900 long ones", "./internal/box/listener", "TestNothingIsLeft", "SKEP_SOAK=1"),
 		test("real times", "./tests/soak", ".", "SKEP_SOAK=1"),
 	}
 }
