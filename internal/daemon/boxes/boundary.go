@@ -173,6 +173,16 @@ func (a *Boundary) Replace(ctx context.Context, next *Box) error {
 		next.Kill()
 		return errors.New("replace a box: the cell does not run")
 	}
+	// Before the old one stops: what comes meanwhile waits for the new one's start.
+	select {
+	case <-next.Link.Watching():
+	case <-next.Gone():
+		next.Kill()
+		return errors.New("replace a box: the program that is to be one has ended")
+	case <-ctx.Done():
+		next.Kill()
+		return fmt.Errorf("replace a box: wait for the start of another: %w", ctx.Err())
+	}
 	err := old.Link.HandOver(ctx, next.Warden)
 	if err == nil {
 		err = next.Link.Ready(ctx)
