@@ -64,7 +64,7 @@ func ofTheConnector() []Limit {
 	return []Limit{
 		{"message of box or connector; records of one; batches under way; an outcome that could not be written", "4 MiB; 256; 2; tried again after 100ms", "agent", "link ends; link ends; next batch; until the box ends", "link.MaxMessage; boundary.RecordBatch; tunneled.batches; tunneled.tryAgain"},
 		{"refusals that were counted are looked at; a box's end of its own; as the connector waits", "1s; 8s; 10s", "agent", "next look; the rest is not recorded; box killed", "tunneled.flushEvery; tunneled.endWithin; connector.endWithin"},
-		{"a box's start or change of policy; its answer to Status", "10s; 2s", "agent", "Attach fails; Status fails", "connector.installWithin; connector.askWithin"},
+		{"a box's start or change of policy; its answer to Status; until it takes an order", "10s; 2s; 5s", "agent", "Attach fails; Status fails; box killed", "connector.installWithin; connector.askWithin; connector.sendWithin"},
 		{"path of a socket; bundle; ids in it", "104 B; 256 KiB; 256 B", "agent", "start error; error; error", "connector.maxPath; bundle.maxID"},
 		{"credential; its file; the issuer's answer; a connection to it", "16 KiB; 64 KiB; 10s; 10s", "agent", "refused", "credential.maxToken; connector.maxCredential; credential.askTime; issuer.wholeTime"},
 		{"bundles of one call; of them at once; a call; its head", "256; 8; 64 MiB; 10s", "connector", "refused; next; refused; closed", "connector.MaxBatch; connector.maxCall; connector.headTime"},

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +93,13 @@ type Installed struct {
 type Batch struct {
 	Number  uint64   `json:"number"`
 	Records []Record `json:"records"`
+}
+
+// Valid reports whether these are records of a box, as many as one message may hold:
+// what the connector itself did is not for a box to write.
+func (b Batch) Valid() bool {
+	kinds := []string{"intent", "outcome", "denied"}
+	return len(b.Records) <= MaxRecords && !slices.ContainsFunc(b.Records, func(r Record) bool { return !slices.Contains(kinds, r.Kind) })
 }
 
 // Status is how it stands.

@@ -22,6 +22,7 @@ import (
 const (
 	installWithin = 10 * time.Second // also its start
 	askWithin     = 2 * time.Second
+	sendWithin    = 5 * time.Second
 	endWithin     = 10 * time.Second
 )
 
@@ -130,12 +131,12 @@ func (r *running) words() (done bool, err error) {
 			return false, err
 		}
 		switch {
-		case w.Batch != nil && len(w.Batch.Records) > link.MaxRecords:
-			return false, errors.New("the box sent too many records at once")
+		case w.Batch != nil && !w.Batch.Valid():
+			return false, errors.New("the box sent what are no records")
 		case w.Batch != nil:
 			err := r.sink.append(r.who, w.Batch.Records)
 			r.tally(w.Batch.Records, err)
-			if err := r.conn.Send(link.Order{Wrote: &link.Wrote{Batch: w.Batch.Number, OK: err == nil}}); err != nil {
+			if err := r.send(link.Order{Wrote: &link.Wrote{Batch: w.Batch.Number, OK: err == nil}}); err != nil {
 				return false, err
 			}
 		case w.Installed != nil:
@@ -159,6 +160,17 @@ func (r *running) tally(records []link.Record, err error) {
 	for _, one := range records {
 		r.counts.Record(one, r.open)
 	}
+}
+
+// send sends an order. A box that does not take it in time is killed: whoever waits for
+// it must not wait longer, and half a message cannot be taken back.
+func (r *running) send(o link.Order) error {
+	_ = r.file.SetWriteDeadline(time.Now().Add(sendWithin))
+	if err := r.conn.Send(o); err != nil {
+		r.signal()
+		return errGone
+	}
+	return nil
 }
 
 // offer leaves an answer for whoever asked; one that nobody asked for is dropped.
@@ -191,8 +203,8 @@ func ask[T any](ctx context.Context, r *running, o link.Order, answers chan T, w
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := r.conn.Send(o); err != nil {
-		return answer, errGone
+	if err := r.send(o); err != nil {
+		return answer, err
 	}
 	select {
 	case answer = <-answers:
@@ -209,9 +221,7 @@ func ask[T any](ctx context.Context, r *running, o link.Order, answers chan T, w
 func (r *running) end() {
 	late := time.AfterFunc(endWithin, r.signal)
 	defer late.Stop()
-	if r.conn.Send(link.Order{End: true}) != nil {
-		r.signal()
-	}
+	_ = r.send(link.Order{End: true}) // or it is killed
 	<-r.gone
 }
 

@@ -106,7 +106,7 @@ func (c *Connector) Renamed(u *skepv1.ResolverUpdate) {
 	for _, s := range c.slots() {
 		s.mu.Lock()
 		if s.lives() {
-			_ = s.run.conn.Send(link.Order{Names: &n}) // a box that is gone needs none
+			_ = s.run.send(link.Order{Names: &n}) // a box that is gone needs none
 		}
 		s.mu.Unlock()
 	}

@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/boundary/link"
 	"skep.dev/skep/internal/credential"
 	"skep.dev/skep/internal/credential/issuertest"
 	"skep.dev/skep/internal/right"
@@ -283,5 +285,44 @@ func TestPaths(t *testing.T) {
 	_ = h.Close()
 	if info, _ := os.Stat(at("new")); info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %s", info.Mode())
+	}
+}
+
+// A box that is silent holds up nobody: it is killed, and its agent can be detached.
+func TestSilentBox(t *testing.T) {
+	l := newLab(t)
+	l.attach("a.example", "ok.test")
+	other := l.attach("b.example", "ok.test")
+	var run *running
+	_ = l.use("a.example", func(s *slot) error { run = s.run; return run.cmd.Process.Signal(syscall.SIGSTOP) })
+	if _, err := l.Status(t.Context(), "a.example"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	hosts := &skepv1.ResolverUpdate{}
+	for i := range 20_000 {
+		hosts.Hosts = append(hosts.Hosts, &skepv1.HostsEntry{Name: fmt.Sprintf("host-%d.example", i), Addresses: []string{"192.0.2.1"}})
+	}
+	l.Renamed(hosts) // more than the socket holds
+	<-run.gone
+	if err := l.Detach(t.Context(), "a.example"); err != nil {
+		t.Error(err)
+	}
+	if _, status := l.tunnel(other.Egress, "ok.test"); status != 200 {
+		t.Errorf("another agent: %d", status)
+	}
+}
+
+// What a box says that it may not say ends it, and is written nowhere.
+func TestBoxThatLies(t *testing.T) {
+	for what, batch := range map[string]link.Batch{
+		"a kind of ours": {Records: []link.Record{{Kind: "detached"}}}, "no kind": {Records: []link.Record{{}}}, "too many": {Records: make([]link.Record, link.MaxRecords+1)},
+	} {
+		if batch.Valid() {
+			t.Errorf("%s is taken", what)
+		}
+	}
+	good := link.Batch{Records: []link.Record{{Kind: "intent"}, {Kind: "outcome"}, {Kind: "denied"}}}
+	if !good.Valid() {
+		t.Error("records of a box are refused")
 	}
 }
