@@ -42,8 +42,8 @@ func (d *Daemon) calls() []call {
 		{v1.SkepLedgerReadProcedure, owner, connect.NewServerStreamHandler(v1.SkepLedgerReadProcedure, d.reading.LedgerRead, o...)},
 		{v1.SkepLedgerSealProcedure, owner, connect.NewUnaryHandler(v1.SkepLedgerSealProcedure, d.record.Sealed, o...)},
 		{v1.SkepExplainProcedure, owner, connect.NewUnaryHandler(v1.SkepExplainProcedure, d.reading.Explain, o...)},
-		{v1.SkepCheckProcedure, owner, connect.NewUnaryHandler(v1.SkepCheckProcedure, d.check, o...)},
-		{v1.SkepDoctorProcedure, owner, connect.NewUnaryHandler(v1.SkepDoctorProcedure, d.doctor, o...)},
+		{v1.SkepCheckProcedure, owner, connect.NewUnaryHandler(v1.SkepCheckProcedure, d.advice.Check, o...)},
+		{v1.SkepDoctorProcedure, owner, connect.NewUnaryHandler(v1.SkepDoctorProcedure, d.advice.Doctor, o...)},
 	}
 }
 

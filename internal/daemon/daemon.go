@@ -13,6 +13,8 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/admit"
+	"skep.dev/skep/internal/daemon/advice"
 	"skep.dev/skep/internal/daemon/allowance"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
@@ -22,8 +24,9 @@ import (
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/idle"
+	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/daemon/measure"
-	"skep.dev/skep/internal/daemon/profiles"
+	"skep.dev/skep/internal/daemon/orphans"
 	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/daemon/recording"
 	"skep.dev/skep/internal/daemon/resolvers"
@@ -91,7 +94,8 @@ type Daemon struct {
 	names    *resolvers.Watcher
 	idle     *idle.Watch
 	changes  *changes.Changes
-	profiles profiles.Reader
+	admit    *admit.Rules
+	advice   *advice.Advice
 	models   Models
 	bytes    *allowance.Accounts
 	owners   traffic.Owners
@@ -106,7 +110,7 @@ type Daemon struct {
 
 	mu     sync.Mutex
 	live   map[string]*life
-	work   tally
+	work   idle.Tally
 	ending bool // no cell is declared any more
 }
 
@@ -115,12 +119,12 @@ type Daemon struct {
 func Open(ctx context.Context, c Config) (*Daemon, error) { return open(ctx, c, nil, nil) }
 
 // Inherit is Open in the place of another skepd, with what it left: its cells go on.
-func Inherit(ctx context.Context, c Config, left *Left, h *bequest.Heir) (*Daemon, error) {
-	return open(ctx, c, left, h)
+func Inherit(ctx context.Context, c Config, inherited *left.State, h *bequest.Heir) (*Daemon, error) {
+	return open(ctx, c, inherited, h)
 }
 
-// open is the one way in which a daemon begins; left is nil where it takes no place.
-func open(ctx context.Context, c Config, left *Left, h *bequest.Heir) (_ *Daemon, err error) {
+// open is the one way in which a daemon begins; inherited is nil where it takes no place.
+func open(ctx context.Context, c Config, inherited *left.State, h *bequest.Heir) (_ *Daemon, err error) {
 	d := &Daemon{Config: c, live: map[string]*life{}, owners: traffic.Owners{PerCell: limit.OpenFlows}}
 	d.ctx, d.stop = context.WithCancel(ctx)
 	defer func() {
@@ -130,8 +134,8 @@ func open(ctx context.Context, c Config, left *Left, h *bequest.Heir) (_ *Daemon
 		}
 	}()
 	d.instance = cells.NewID()
-	if left != nil {
-		d.lock, d.api, d.fds = h.Need(left.Lock, "lock"), h.Need(left.API, "api.sock"), h.Need(left.FDs, "fd.sock")
+	if inherited != nil {
+		d.lock, d.api, d.fds = h.Need(inherited.Lock, "lock"), h.Need(inherited.API, "api.sock"), h.Need(inherited.FDs, "fd.sock")
 		err = h.Err()
 	} else {
 		d.lock, err = statelock.Take(filepath.Join(c.State, "lock"), c.LockWait)
@@ -162,10 +166,14 @@ func open(ctx context.Context, c Config, left *Left, h *bequest.Heir) (_ *Daemon
 		Own: func() []netip.Addr { return d.names.Own() }, Leaving: func() <-chan struct{} { return d.door.Leaving() }, Again: door.ErrAgain,
 	}
 	d.bytes = allowance.New(d.record.Append)
-	if left != nil {
-		if d.bytes, err = allowance.Inherit(d.record.Append, left.Bytes); err != nil {
+	if inherited != nil {
+		if d.bytes, err = allowance.Inherit(d.record.Append, inherited.Bytes); err != nil {
 			return nil, err
 		}
+	}
+	d.admit = &admit.Rules{Desk: d.desk, Limits: d.feature.Limits, Own: append([]string{c.State, c.Run}, c.Hidden...)}
+	d.advice = &advice.Advice{
+		Driver: c.Driver, Limits: d.feature.Limits, Ceiling: c.Ceiling, Own: d.reading.Own, Proved: d.proved, Settings: c.Settings,
 	}
 	d.changes = &changes.Changes{
 		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: d.record, Held: d.heldRoots, Log: c.Log,
@@ -183,8 +191,8 @@ func open(ctx context.Context, c Config, left *Left, h *bequest.Heir) (_ *Daemon
 		return nil, err
 	}
 	d.boxes = &boxes.Pool{Driver: c.Driver, Log: c.Log}
-	if left != nil { // first, since boxes wait
-		err = d.inherit(left, h)
+	if inherited != nil { // first, since boxes wait
+		err = d.inherit(inherited, h)
 	}
 	if err == nil {
 		err = d.reconcile(ctx, rests)
@@ -198,6 +206,18 @@ func open(ctx context.Context, c Config, left *Left, h *bequest.Heir) (_ *Daemon
 	return d, nil
 }
 
+// reconcile ends what an earlier skepd left, and is not ours to go on with.
+func (d *Daemon) reconcile(ctx context.Context, rests []string) error {
+	if err := os.RemoveAll(filepath.Join(d.State, proofDir)); err != nil {
+		return fmt.Errorf("remove the rest of a self-test: %w", err)
+	}
+	f := orphans.Finder{
+		Cells: d.cells, House: d.house, Book: d.book, End: d.Orphan, Lives: func(id string) bool { return d.lifeOf(id) != nil },
+		Clear: d.clear, Drop: d.removeLayer, Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
+	}
+	return f.Reconcile(ctx, rests)
+}
+
 func (d *Daemon) ledgerOptions() ledger.Options {
 	return ledger.Options{Keys: filepath.Join(d.State, "keys"), Clock: d.Clock}
 }
@@ -205,8 +225,11 @@ func (d *Daemon) ledgerOptions() ledger.Options {
 // Serve answers calls until ctx ends or, for an automatic daemon, nothing has
 // happened for ten minutes. Running cells are ended and recorded before it returns.
 func (d *Daemon) Serve(ctx context.Context) error {
-	if err := d.listenAll(); err != nil {
-		return err
+	var err error
+	if d.api == nil { // nobody left us any
+		if d.api, d.fds, err = door.Listen(d.Run); err != nil {
+			return err
+		}
 	}
 	defer sys.CloseAll([]*os.File{d.fds, d.api})
 	d.door = door.New(door.Config{
@@ -217,7 +240,6 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	}
 	d.Log.Info("skepd serves", "run", d.Run, "state", d.State)
 	why := cells.Cause{Word: "stop", Detail: "skepd was stopped"}
-	var err error
 	select {
 	case err = <-d.door.Failed():
 	case <-ctx.Done():
@@ -234,26 +256,6 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	d.unlisten("fd.sock")
 	d.door.Close(ctx)
 	return errors.Join(err, d.Close())
-}
-
-// listenAll makes the sockets that were not left to us.
-func (d *Daemon) listenAll() (err error) {
-	if d.fds == nil {
-		d.fds, err = d.listen("fd.sock", sys.Seqpacket)
-	}
-	if d.api == nil && err == nil { // last, since whoever finds this one may use the other
-		d.api, err = d.listen("api.sock", sys.Stream)
-	}
-	return err
-}
-
-// listen makes a socket in RUN. Holding the lock, what is left there is nobody's.
-func (d *Daemon) listen(name string, kind sys.UnixKind) (*os.File, error) {
-	path := filepath.Join(d.Run, name)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("make %s: %w", name, err)
-	}
-	return sys.ListenUnix(path, kind)
 }
 
 func (d *Daemon) unlisten(name string) { _ = os.Remove(filepath.Join(d.Run, name)) }

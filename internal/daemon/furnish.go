@@ -4,37 +4,36 @@ import (
 	"os"
 
 	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/admit"
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/handover"
 )
-
-const homePath = furniture.Home
 
 // shmSize bounds /dev/shm of a cell, in bytes.
 const shmSize = 64 << 20
 
 // furnish makes the cell's own directories and says what the driver is to build.
 // The caller closes what is in it, also with an error.
-func (d *Daemon) furnish(l *life, a *application) (*cell.Spec, error) {
-	q := a.request
+func (d *Daemon) furnish(l *life, a *admit.Application) (*cell.Spec, error) {
+	q := a.Request
 	s := &cell.Spec{
-		ID: l.id, Hostname: furniture.Hostname(l.id, q.Name), Argv: q.Argv, Dir: a.dir,
-		Env: furniture.Environment(q.Env, a.profile.Env.Set), HomePath: homePath, ShmSize: shmSize,
-		Limits: terms.Limits(a.profile, a.unenforced),
+		ID: l.id, Hostname: furniture.Hostname(l.id, q.Name), Argv: q.Argv, Dir: a.Dir,
+		Env: furniture.Environment(q.Env, a.Profile.Env.Set), HomePath: furniture.Home, ShmSize: shmSize,
+		Limits: terms.Limits(a.Profile, a.Unenforced),
 	}
 	if q.Terminal != nil {
 		s.Terminal = &cell.Size{Rows: uint16(q.Terminal.Rows), Columns: uint16(q.Terminal.Columns)}
 	}
 	s.Files = furniture.Files(s.Hostname, d.feature.AgentID, d.feature.GroupID, furniture.Zone())
-	for _, link := range a.plan.Links {
+	for _, link := range a.Plan.Links {
 		s.Links = append(s.Links, cell.Link{Path: link.Path, Target: link.Target})
 	}
-	s.Stdio = a.bundle.Take(handover.RoleStdio, "")
-	if err := d.house.OpenOwn(s, a.profile.Home); err != nil {
+	s.Stdio = a.Bundle.Take(handover.RoleStdio, "")
+	if err := d.house.OpenOwn(s, a.Profile.Home); err != nil {
 		return s, err
 	}
-	held, err := d.house.OpenGrants(d.ctx, s, a.plan, func(path string) *os.File { return a.bundle.Take(handover.RolePath, path) })
+	held, err := d.house.OpenGrants(d.ctx, s, a.Plan, func(path string) *os.File { return a.Bundle.Take(handover.RolePath, path) })
 	l.held = held
 	if err != nil {
 		return s, err

@@ -9,6 +9,8 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/left"
+	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/handover/bequest"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
@@ -16,27 +18,27 @@ import (
 
 // inherit goes on with the cells that another skepd left. Each is there as if we had
 // started it: what is to end it by time is armed from its own begin.
-func (d *Daemon) inherit(left *Left, h *bequest.Heir) error {
+func (d *Daemon) inherit(s *left.State, h *bequest.Heir) error {
 	driver, ok := d.Driver.(cell.Inheritor)
 	if !ok {
 		return errors.New("the driver cannot go on with cells of another skepd")
 	}
-	if m, ok := d.models.(heritableModels); ok && left.Models != nil {
-		m.Inherit(*left.Models, h)
+	if m, ok := d.models.(models.Heritable); ok && s.Models != nil {
+		m.Inherit(*s.Models, h)
 	}
-	if err := d.desk.Inherit(left.Tickets, h); err != nil {
+	if err := d.desk.Inherit(s.Tickets, h); err != nil {
 		return err
 	}
-	for i := range left.Cells {
-		if err := d.inheritCell(&left.Cells[i], driver, h); err != nil {
-			return fmt.Errorf("go on with cell %s: %w", left.Cells[i].ID, err)
+	for i := range s.Cells {
+		if err := d.inheritCell(&s.Cells[i], driver, h); err != nil {
+			return fmt.Errorf("go on with cell %s: %w", s.Cells[i].ID, err)
 		}
 	}
-	d.noteAll(fmt.Sprintf("skepd %s took the place of %s under the running cell", d.ours(), left.Build))
+	d.noteAll(fmt.Sprintf("skepd %s took the place of %s under the running cell", d.ours(), s.Build))
 	return h.Err()
 }
 
-func (d *Daemon) inheritCell(c *leftCell, driver cell.Inheritor, h *bequest.Heir) error {
+func (d *Daemon) inheritCell(c *left.Cell, driver cell.Inheritor, h *bequest.Heir) error {
 	r, ok := d.cells.Get(c.ID)
 	if !ok || r.State != cells.Running {
 		return fmt.Errorf("its record says that it is %q", r.State)
@@ -63,7 +65,7 @@ func (d *Daemon) inheritCell(c *leftCell, driver cell.Inheritor, h *bequest.Heir
 	}
 	d.mu.Lock()
 	d.live[c.ID] = l
-	d.work.Add(1)
+	d.work.Begin()
 	d.mu.Unlock()
 	err = l.boundary.Inherit(c.Boundary, boxes.Heir{
 		Heir: h, Driver: driver, Cell: c.ID, Names: d.names.Current(),

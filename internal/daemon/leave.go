@@ -2,51 +2,20 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"skep.dev/skep/internal/cell"
-	"skep.dev/skep/internal/daemon/allowance"
 	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/daemon/models"
-	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/handover/bequest"
 	"skep.dev/skep/internal/ledger"
 )
-
-// LeftVersion is the version of Left.
-const LeftVersion = 1
-
-// Left is all that a skepd leaves to the one that takes its place (L20a), but what stands
-// in the state directory. The worker's connection goes by its flag.
-type Left struct {
-	Build   string          `json:"build"`
-	Lock    bequest.FD      `json:"lock"`
-	API     bequest.FD      `json:"api"`
-	FDs     bequest.FD      `json:"fds"`
-	Tickets []handover.Left `json:"tickets"`
-	Bytes   allowance.Left  `json:"bytes"`
-	Models  *models.Left    `json:"models,omitempty"`
-	Cells   []leftCell      `json:"cells"`
-}
-
-// leftCell is one running cell. Its profile is in its record.
-type leftCell struct {
-	ID       string          `json:"id"`
-	Begin    time.Time       `json:"begin"`
-	Held     []bequest.FD    `json:"held"`
-	Flows    []string        `json:"flows"`
-	Notices  []string        `json:"notices,omitempty"`
-	Running  json.RawMessage `json:"running"`
-	Boundary boxes.Left      `json:"boundary"`
-}
 
 // Successor is the program that may take this one's place.
 type Successor struct {
@@ -54,24 +23,6 @@ type Successor struct {
 	Args    []string // without what is left
 	// Try tells, beforehand, whether it could.
 	Try func(context.Context) error
-}
-
-// tally counts what is under way, beside waiting for its end.
-type tally struct {
-	sync.WaitGroup
-	n atomic.Int64
-}
-
-// Add implements what a WaitGroup does, as Done does.
-func (t *tally) Add(n int) {
-	t.n.Add(int64(n))
-	t.WaitGroup.Add(n)
-}
-
-// Done is the end of one.
-func (t *tally) Done() {
-	t.n.Add(-1)
-	t.WaitGroup.Done()
 }
 
 // How long a replacement waits: for what begins and ends by itself, and then, while boxes
@@ -118,24 +69,16 @@ func (d *Daemon) succeed(ctx context.Context) (err error) {
 	defer stop()
 	step(func() error { return pauser.Pause(leaving) }, pauser.Resume)
 	step(func() error { return d.keepAll(lives) }, func() {})
-	var boundaries []*boxes.Moved
-	step(func() (err error) { boundaries, err = moveBoxes(leaving, lives); return err }, func() { resumeBoxes(boundaries) })
+	var moved boxes.AllMoved
+	step(func() (err error) { moved, err = boxes.MoveAll(leaving, boundaries(lives)); return err }, func() { moved.Resume() })
 	step(func() error { return freeze(lives) }, func() { thaw(lives) })
-	m, heritable := d.models.(heritableModels)
+	m, heritable := d.models.(models.Heritable)
 	if heritable {
 		step(func() error { return m.Pause(leaving) }, m.Resume)
 	}
 	step(d.ledger.Close, d.againLedger)
-	step(func() error { return d.execute(lives, boundaries) }, func() {})
+	step(func() error { return d.execute(lives, moved) }, func() {})
 	return err
-}
-
-// heritableModels is a gateway that can be left.
-type heritableModels interface {
-	Pause(ctx context.Context) error
-	Resume()
-	Leave(e *bequest.Estate) models.Left
-	Inherit(l models.Left, h *bequest.Heir)
 }
 
 func (d *Daemon) reopen() {
@@ -196,7 +139,7 @@ func (d *Daemon) steady() (lives []*life, busy string) {
 			return nil, "cell " + l.id + " is being ended (" + cause.String() + ")"
 		}
 	}
-	if int(d.work.n.Load()) != len(lives) {
+	if d.work.Count() != len(lives) {
 		return nil, "the end of a cell is being written"
 	}
 	return lives, ""
@@ -212,26 +155,11 @@ func (d *Daemon) keepAll(lives []*life) error {
 	return d.cells.Kept()
 }
 
-func moveBoxes(ctx context.Context, lives []*life) ([]*boxes.Moved, error) {
-	moved, errs := make([]*boxes.Moved, len(lives)), make([]error, len(lives))
-	var moves sync.WaitGroup
-	for i, l := range lives {
-		moves.Go(func() { moved[i], errs[i] = l.boundary.Move(ctx) })
+func boundaries(lives []*life) (all []*boxes.Boundary) {
+	for _, l := range lives {
+		all = append(all, &l.boundary)
 	}
-	moves.Wait()
-	if err := errors.Join(errs...); err != nil {
-		resumeBoxes(moved)
-		return nil, err
-	}
-	return moved, nil
-}
-
-func resumeBoxes(all []*boxes.Moved) {
-	for _, m := range all {
-		if m != nil {
-			m.Resume()
-		}
-	}
+	return all
 }
 
 // freeze keeps every timer and every death from ending a cell here: our successor sees
@@ -265,15 +193,15 @@ func (d *Daemon) againLedger() {
 }
 
 // execute describes everything, and hands it over.
-func (d *Daemon) execute(lives []*life, boundaries []*boxes.Moved) error {
+func (d *Daemon) execute(lives []*life, moved boxes.AllMoved) error {
 	e := &bequest.Estate{}
-	left := Left{
+	state := left.State{
 		Build: d.ours().String(), Lock: e.Leave(d.lock), API: e.Leave(d.door.API), FDs: e.Leave(d.door.FDs),
 		Tickets: d.desk.Waiting(e), Bytes: d.bytes.Leave(),
 	}
-	if m, ok := d.models.(heritableModels); ok {
+	if m, ok := d.models.(models.Heritable); ok {
 		l := m.Leave(e)
-		left.Models = &l
+		state.Models = &l
 	}
 	args := slices.Clone(d.Successor.Args)
 	if w, ok := d.Driver.(interface {
@@ -282,7 +210,7 @@ func (d *Daemon) execute(lives []*life, boundaries []*boxes.Moved) error {
 		args = append(args, "--worker-fd", fmt.Sprint(w.LeaveWorker(e)))
 	}
 	for i, l := range lives {
-		c := leftCell{ID: l.id, Begin: l.begin, Flows: l.traffic.Leave(), Notices: l.notices}
+		c := left.Cell{ID: l.id, Begin: l.begin, Flows: l.traffic.Leave(), Notices: l.notices}
 		for _, f := range l.held {
 			c.Held = append(c.Held, e.Leave(f))
 		}
@@ -294,11 +222,11 @@ func (d *Daemon) execute(lives []*life, boundaries []*boxes.Moved) error {
 		if c.Running, err = r.Leave(e); err != nil {
 			return err
 		}
-		if c.Boundary, err = boundaries[i].Leave(e); err != nil {
+		if c.Boundary, err = moved[i].Leave(e); err != nil {
 			return err
 		}
-		left.Cells = append(left.Cells, c)
+		state.Cells = append(state.Cells, c)
 	}
 	d.Log.Info("another skepd takes the place", "program", d.Successor.Program, "cells", len(lives))
-	return e.Execute(d.Successor.Program, args, os.Environ(), LeftVersion, left)
+	return e.Execute(d.Successor.Program, args, os.Environ(), left.Version, state)
 }

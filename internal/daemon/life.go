@@ -263,7 +263,7 @@ func (l *life) finish(result cell.Result) {
 	l.d.book.Keep(l.id)
 	written()
 	l.d.boxes.Fill()
-	l.d.work.Done()
+	l.d.work.End()
 }
 
 // partingTime is what the caller's program has to itself when it has been told of the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -36,9 +35,9 @@ func (d *Daemon) proved() (selftest.Proof, error) {
 		d.mu.Unlock()
 		return selftest.Proof{}, errors.New("skepd is ending: try again")
 	}
-	d.work.Add(1)
+	d.work.Begin()
 	d.mu.Unlock()
-	defer d.work.Done()
+	defer d.work.End()
 	ctx, cancel := context.WithTimeout(d.ctx, buildTime)
 	defer cancel()
 	p, fresh, err := d.Walls.Held(ctx, d.runProof)
@@ -55,66 +54,17 @@ func (d *Daemon) proved() (selftest.Proof, error) {
 	return p, nil
 }
 
-// runProof runs the proving program in a cell that is built as every other is, and
-// returns what it wrote.
+// runProof runs the proving program in a cell that is built as every other is.
 func (d *Daemon) runProof(ctx context.Context) (output string, err error) {
-	dir := filepath.Join(d.State, proofDir)
-	if err := os.RemoveAll(dir); err != nil {
-		return "", fmt.Errorf("prepare the self-test: %w", err)
-	}
-	b, err := d.boxes.Take(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer b.Kill()
-	d.boxes.Fill() // for the cell that waits
 	policy, err := d.policy(&profile.Profile{})
 	if err != nil {
 		return "", err
 	}
-	spec, err := selftest.Spec(dir, d.Prover, cells.NewID(), b.Process.Pid())
-	defer func() {
-		closeSpec(spec)
-		for _, g := range spec.Grants {
-			_ = g.Object.Close()
-		}
-		d.clear(spec.ID)
-		err = errors.Join(err, os.RemoveAll(dir))
-	}()
-	if err == nil {
-		err = d.house.OpenControl(spec)
+	c := selftest.Cell{
+		Dir: filepath.Join(d.State, proofDir), Program: d.Prover, Boxes: d.boxes, Driver: d.Driver, Control: d.house.OpenControl, Clear: d.clear,
+		Assignment: &skepv1.Assignment{
+			Cell: cells.NewID(), Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: &skepv1.BoxLimits{},
+		},
 	}
-	if err != nil {
-		return "", err
-	}
-	spec.Box = b.Warden
-	b.Link.Assign(&skepv1.Assignment{
-		Cell: spec.ID, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: &skepv1.BoxLimits{},
-	}, unrecorded{})
-	r, err := d.startBehind(ctx, b, spec)
-	if err != nil {
-		return "", err
-	}
-	select {
-	case <-r.Done():
-	case <-ctx.Done():
-		_ = r.Kill()
-		<-r.Done()
-		return "", fmt.Errorf("wait for the self-test: %w", ctx.Err())
-	}
-	if result := r.Result(); result.ExitCode != 0 {
-		return "", errors.Join(fmt.Errorf("the proving program ended with status %d", result.ExitCode), result.Failed)
-	}
-	return selftest.Said(spec.Log)
+	return c.Run(ctx)
 }
-
-// unrecorded takes what a box tells of the proving program's one refused connect.
-type unrecorded struct{}
-
-// RecordFlows implements boxlink.Recorder.
-func (unrecorded) RecordFlows(context.Context, string, []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error) {
-	return nil, nil
-}
-
-// Lease implements boxlink.Recorder.
-func (unrecorded) Lease(string, int64) (int64, error) { return 0, nil }

@@ -98,3 +98,5 @@ func (d *Daemon) attach(ctx context.Context, q *connect.Request[skepv1.AttachReq
 	}
 	return connect.NewResponse(&skepv1.AttachResponse{}), nil
 }
+
+func invalid(err error) error { return connect.NewError(connect.CodeInvalidArgument, err) }

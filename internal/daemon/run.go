@@ -2,13 +2,7 @@ package daemon
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +10,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
-	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/admit"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/door"
@@ -24,7 +18,6 @@ import (
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/terms"
-	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
 )
@@ -47,16 +40,16 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	begin := d.Clock.Now()
-	a, err := d.admit(q.Msg, p.UID)
+	a, err := d.admit.Admit(q.Msg, p.UID)
 	if err != nil {
 		return err
 	}
-	defer a.close()
+	defer a.Close()
 	l, err := d.declare(a, begin)
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	for _, n := range notices(a) {
+	for _, n := range a.Notices() {
 		_ = out.Send(&skepv1.CellEvent{Notice: n}) // a caller that left does not stop a cell
 	}
 	// From here on the cell's life does not hang on the caller's.
@@ -68,10 +61,10 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 		sys.CloseAll(l.held)
 		d.removeLayer(l.id)
 		l.conclude()
-		d.work.Done()
+		d.work.End()
 		return d.tellOnce(l.id, out)
 	}
-	if a.request.ConfirmedHow != "shipped" { // the shipped profile asks for a model that nobody may have set up
+	if a.Request.ConfirmedHow != "shipped" { // the shipped profile asks for a model that nobody may have set up
 		for _, n := range l.noted() {
 			_ = out.Send(&skepv1.CellEvent{Notice: n})
 		}
@@ -79,36 +72,24 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	return d.report(ctx, l, out)
 }
 
-// notices are what a person should know before the agent's first byte.
-func notices(a *application) []string {
-	var list []string
-	if len(a.unenforced) > 0 {
-		list = append(list, "not enforced on this host: budget."+strings.Join(a.unenforced, ", budget."))
-	}
-	if asked := a.request.WorkingDir; asked != "" && a.dir != filepath.Clean(asked) {
-		list = append(list, asked+" is not granted: the agent starts in "+a.dir)
-	}
-	return list
-}
-
 // declare makes the cell's record, its first entry (L3), and beside the ledger's sync
 // its directories: after it the cell exists, whatever happens.
-func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
+func (d *Daemon) declare(a *admit.Application, now time.Time) (*life, error) {
 	id := cells.NewID()
 	r := cells.Record{
-		ID: id, Name: a.request.Name, State: cells.Building, UID: a.uid, Argv: a.request.Argv, WorkingDir: a.dir,
-		Profile: a.profile.Effective(), ProfileName: a.profile.File, ProfileDigest: a.profile.Digest(),
-		Rules: terms.Rules(a.plan), Grants: furniture.Grants(a.plan), Unenforced: a.unenforced, Created: now,
+		ID: id, Name: a.Request.Name, State: cells.Building, UID: a.UID, Argv: a.Request.Argv, WorkingDir: a.Dir,
+		Profile: a.Profile.Effective(), ProfileName: a.Profile.File, ProfileDigest: a.Profile.Digest(),
+		Rules: terms.Rules(a.Plan), Grants: furniture.Grants(a.Plan), Unenforced: a.Unenforced, Created: now,
 	}
-	l := d.newLife(id, now, a.profile, a.unenforced)
-	l.traffic = d.owners.Cell(a.uid)
+	l := d.newLife(id, now, a.Profile, a.Unenforced)
+	l.traffic = d.owners.Cell(a.UID)
 	d.mu.Lock()
 	if d.ending || d.ctx.Err() != nil {
 		d.mu.Unlock()
 		return nil, errors.New("skepd is ending: try again")
 	}
 	d.live[id] = l
-	d.work.Add(1)
+	d.work.Begin()
 	d.mu.Unlock()
 	d.boxes.Prepare() // beside what is recorded, opened and made here
 	keep, err := d.cells.Add(r)
@@ -118,9 +99,9 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 			l.disk = d.gauge(l, true)
 			l.spec, l.unfurnished = d.furnish(l, a)
 		})
-		err = d.record.Append(id, declared(a, r))
+		err = d.record.Append(id, a.Declared(r))
 		if beside.Wait(); err != nil {
-			closeSpec(l.spec)
+			furniture.Close(l.spec)
 			sys.CloseAll(l.held)
 			d.removeRun(id)
 			err = errors.Join(err, keep(), d.cells.Remove(id))
@@ -128,7 +109,7 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	}
 	if err != nil {
 		d.forget(l)
-		d.work.Done()
+		d.work.End()
 		return nil, err
 	}
 	l.kept = sync.OnceValue(keep)
@@ -136,28 +117,15 @@ func (d *Daemon) declare(a *application, now time.Time) (*life, error) {
 	return l, nil
 }
 
-func declared(a *application, r cells.Record) *kind.CellDeclared {
-	digest := sha256.New()
-	for _, arg := range r.Argv[1:] {
-		digest.Write([]byte(arg))
-		digest.Write([]byte{0})
-	}
-	return &kind.CellDeclared{
-		Name: r.Name, Program: kind.Bytes(r.Argv[0]), Args: len(r.Argv) - 1, ArgsDigest: hex.EncodeToString(digest.Sum(nil)),
-		Profile: kind.Bytes(r.ProfileName), ProfileDigest: r.ProfileDigest, Rights: terms.Rights(a.profile, a.plan),
-		ConfirmedBy: fmt.Sprintf("uid:%d", a.uid), ConfirmedHow: a.request.ConfirmedHow,
-	}
-}
-
 // build makes the cell and starts it: box first, then the agent (B163).
-func (d *Daemon) build(l *life, a *application) (err error) {
+func (d *Daemon) build(l *life, a *admit.Application) (err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, buildTime)
 	defer cancel()
-	defer closeSpec(l.spec)
+	defer furniture.Close(l.spec)
 	if l.unfurnished != nil {
 		return l.unfurnished
 	}
-	policy, err := d.policy(a.profile)
+	policy, err := d.policy(a.Profile)
 	if err != nil {
 		return err
 	}
@@ -176,7 +144,7 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 		b.Kill()
 		return err
 	}
-	r, err := d.startBehind(ctx, b, l.spec)
+	r, err := b.Build(ctx, d.Driver, l.spec)
 	if err != nil {
 		b.Kill()
 		return err
@@ -185,42 +153,12 @@ func (d *Daemon) build(l *life, a *application) (err error) {
 	return d.started(l, r, a)
 }
 
-// startBehind starts the cell and waits until its box has answered a request
-// under the policy (B163). The box gets the cell's sockets from the warden while
-// that builds, so that both go on at once; a failure of one ends the other.
-func (d *Daemon) startBehind(ctx context.Context, b *boxes.Box, spec *cell.Spec) (cell.Running, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ready := make(chan error, 1)
-	go func() {
-		err := b.Link.Ready(ctx)
-		if err != nil {
-			cancel()
-		}
-		ready <- err
-	}()
-	r, err := d.Driver.Start(ctx, spec)
-	if err != nil {
-		cancel()
-		if boxErr := <-ready; boxErr != nil && !errors.Is(boxErr, context.Canceled) {
-			err = boxErr // it failed first, and Start because of it
-		}
-		return nil, err
-	}
-	if err := <-ready; err != nil {
-		_ = r.Kill()
-		<-r.Done()
-		return nil, err
-	}
-	return r, nil
-}
-
 // started records that the agent runs. If that cannot be recorded, it must not; nor
 // if the cell's own record, which was written meanwhile, could not be kept.
-func (d *Daemon) started(l *life, r cell.Running, a *application) error {
+func (d *Daemon) started(l *life, r cell.Running, a *admit.Application) error {
 	l.attend(r) // beside what is recorded and told of the start: a quick agent ends meanwhile
 	now := d.Clock.Now()
-	err := d.record.Append(l.id, terms.Started(r.Enforced(), a.unenforced, now.Sub(l.begin)))
+	err := d.record.Append(l.id, terms.Started(r.Enforced(), a.Unenforced, now.Sub(l.begin)))
 	if err == nil {
 		err = l.kept()
 	}
@@ -286,22 +224,4 @@ func (d *Daemon) policy(p *profile.Profile) (*skepv1.BoxPolicy, error) {
 		return nil, err
 	}
 	return boxlink.Wire(boxlink.PolicyOf(p, ceiling))
-}
-
-// closeSpec closes the descriptors that the daemon opened for a cell; the driver
-// has its own.
-func closeSpec(s *cell.Spec) {
-	if s == nil {
-		return
-	}
-	for _, f := range []*os.File{s.Home, s.Tmp, s.Size, s.Control, s.Log, s.Stdio} {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
-	for _, g := range s.Grants {
-		if g.Layer != nil {
-			_ = g.Layer.Close()
-		}
-	}
 }

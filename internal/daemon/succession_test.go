@@ -285,3 +285,28 @@ func TestDeathOfEitherBoxEndsTheCell(t *testing.T) {
 		})
 	}
 }
+
+// A box that answers no order serves nobody that can be told of: the attempt to replace it
+// ends its cell, in bounded time.
+func TestBoxThatHangsEndsItsCell(t *testing.T) {
+	n := newNative(t)
+	l, ended := n.begin()
+	pid := l.boundary.Now().Process.Pid()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := n.daemon.replaceBox(ctx, l); err == nil {
+		t.Error("it was replaced")
+	}
+	select {
+	case c := <-ended:
+		if c.GetCause() != "boundary-died" {
+			t.Errorf("%v", c)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the cell goes on")
+	}
+}

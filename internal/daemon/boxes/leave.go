@@ -65,6 +65,33 @@ func (m *Moved) Resume() {
 	m.of.swap.Unlock()
 }
 
+// AllMoved are the boundaries of several cells.
+type AllMoved []*Moved
+
+// MoveAll moves them side by side. After an error all go on.
+func MoveAll(ctx context.Context, all []*Boundary) (AllMoved, error) {
+	moved, errs := make(AllMoved, len(all)), make([]error, len(all))
+	var moves sync.WaitGroup
+	for i, b := range all {
+		moves.Go(func() { moved[i], errs[i] = b.Move(ctx) })
+	}
+	moves.Wait()
+	if err := errors.Join(errs...); err != nil {
+		moved.Resume()
+		return nil, err
+	}
+	return moved, nil
+}
+
+// Resume serves the boxes of all again.
+func (m AllMoved) Resume() {
+	for _, one := range m {
+		if one != nil {
+			one.Resume()
+		}
+	}
+}
+
 // Leave describes the boundary.
 func (m *Moved) Leave(e *bequest.Estate) (Left, error) {
 	m.of.mu.Lock()

@@ -124,3 +124,21 @@ func narrowing(k pathplan.MountKind) cell.NarrowKind {
 	}
 	return cell.Hidden
 }
+
+// Close closes the descriptors that the daemon opened for a cell; the driver
+// has its own.
+func Close(s *cell.Spec) {
+	if s == nil {
+		return
+	}
+	for _, f := range []*os.File{s.Home, s.Tmp, s.Size, s.Control, s.Log, s.Stdio} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	for _, g := range s.Grants {
+		if g.Layer != nil {
+			_ = g.Layer.Close()
+		}
+	}
+}

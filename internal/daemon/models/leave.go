@@ -14,6 +14,14 @@ type Left struct {
 	Spent  map[string]Spent `json:"spent,omitzero"`
 }
 
+// Heritable is a gateway that can be left to another skepd.
+type Heritable interface {
+	Pause(ctx context.Context) error
+	Resume()
+	Leave(e *bequest.Estate) Left
+	Inherit(l Left, h *bequest.Heir)
+}
+
 // Pause returns when nothing is under way between skepd and skep-model; whoever wants
 // something of it waits for Resume.
 func (g *Gateway) Pause(ctx context.Context) error {

@@ -14,6 +14,7 @@ import (
 
 	"skep.dev/skep/internal/daemon"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/handover/bequest"
 	"skep.dev/skep/internal/sys"
 )
@@ -23,7 +24,7 @@ const tryTime = 10 * time.Second
 
 // tried is what a skepd says of what it could go on with.
 func tried() string {
-	return fmt.Sprintf("a skepd that reads version %d of what one leaves, and speaks protocol %d to boxes", daemon.LeftVersion, boxlink.Protocol)
+	return fmt.Sprintf("a skepd that reads version %d of what one leaves, and speaks protocol %d to boxes", left.Version, boxlink.Protocol)
 }
 
 // successor is the program that stands at our path, with our own arguments.
@@ -60,14 +61,14 @@ func begin(ctx context.Context, c daemon.Config, o options, worker *os.File) (*d
 	if o.inherits == 0 {
 		return daemon.Open(ctx, c)
 	}
-	left := &daemon.Left{}
-	heir, err := bequest.Open(o.inherits, daemon.LeftVersion, left)
+	state := &left.State{}
+	heir, err := bequest.Open(o.inherits, left.Version, state)
 	if err == nil {
 		err = sys.ReapChildren()
 	}
 	var d *daemon.Daemon
 	if err == nil {
-		d, err = daemon.Inherit(ctx, c, left, heir)
+		d, err = daemon.Inherit(ctx, c, state, heir)
 	}
 	if closed := sys.CloseInherited(3); closed != nil {
 		return nil, errors.Join(err, closed)

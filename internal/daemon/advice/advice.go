@@ -1,14 +1,19 @@
-package daemon
+// Package advice says what this host would make of a profile, and what it offers.
+//
+// Its law: it changes nothing.
+package advice
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"connectrpc.com/connect"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/doctor"
 	"skep.dev/skep/internal/daemon/selftest"
@@ -18,9 +23,24 @@ import (
 	"skep.dev/skep/internal/profile"
 )
 
-// check reads a profile and says what this host would make of it. The paths are
+// Advice answers the calls Check and Doctor.
+type Advice struct {
+	Driver interface {
+		Features(ctx context.Context) (cell.Features, error)
+	}
+	Limits  cell.Enforced // that this host can hold
+	Ceiling func() (policy.Ceiling, error)
+	// Own are the host's addresses as the boxes have them (B105).
+	Own func() []netip.Addr
+	// Proved proves the walls (L10).
+	Proved func() (selftest.Proof, error)
+	// Settings judges the operator's files; nil judges none.
+	Settings func() []doctor.Finding
+}
+
+// Check reads a profile and says what this host would make of it. The paths are
 // judged by `skep check` itself, which may look at them.
-func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest]) (*connect.Response[skepv1.CheckResponse], error) {
+func (a *Advice) Check(_ context.Context, q *connect.Request[skepv1.CheckRequest]) (*connect.Response[skepv1.CheckResponse], error) {
 	p, faults := profile.ParseAt(q.Msg.ProfileName, profile.Place{Dir: q.Msg.ProfileDir, Home: q.Msg.Home}, q.Msg.Profile)
 	out := &skepv1.CheckResponse{}
 	for _, f := range faults {
@@ -32,7 +52,7 @@ func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest
 		return connect.NewResponse(out), nil
 	}
 	out.Digest, out.Effective = p.Digest(), p.Effective()
-	unenforced, err := terms.Enforceable(p, d.feature.Limits)
+	unenforced, err := terms.Enforceable(p, a.Limits)
 	if u, ok := errors.AsType[*terms.Unheld](err); ok {
 		out.Faults = append(out.Faults, &skepv1.Fault{
 			File: u.File, Line: int32(u.Line), Text: u.Key, Message: fmt.Sprintf("budget.%s cannot be enforced here: %s", u.Key, u.Why), Fix: u.Fix(),
@@ -43,11 +63,11 @@ func (d *Daemon) check(_ context.Context, q *connect.Request[skepv1.CheckRequest
 	for _, key := range unenforced {
 		out.Notes = append(out.Notes, fmt.Sprintf("not enforced on this host: budget.%s", key))
 	}
-	ceiling, err := d.Ceiling()
+	ceiling, err := a.Ceiling()
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
-	ceiling.Own = d.names.Own()
+	ceiling.Own = a.Own()
 	out.Notes = append(out.Notes, unreachable(p, ceiling)...)
 	if _, bounded := p.Budget.Disk.Value(); bounded {
 		out.Notes = append(out.Notes, "budget.disk: no quota of this host's; what the cell holds is measured each second, and the cell is stopped when it is more")
@@ -75,15 +95,15 @@ func unreachable(p *profile.Profile, ceiling policy.Ceiling) (notes []string) {
 	return notes
 }
 
-// doctor looks at the host.
-func (d *Daemon) doctor(ctx context.Context, _ *connect.Request[skepv1.DoctorRequest]) (*connect.Response[skepv1.DoctorResponse], error) {
-	features, err := d.Driver.Features(ctx)
+// Doctor looks at the host.
+func (a *Advice) Doctor(ctx context.Context, _ *connect.Request[skepv1.DoctorRequest]) (*connect.Response[skepv1.DoctorResponse], error) {
+	features, err := a.Driver.Features(ctx)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	found := slices.Concat(doctor.Findings(doctor.Look(), features), selftest.Findings(d.proved()))
-	if d.Settings != nil {
-		found = append(found, d.Settings()...)
+	found := slices.Concat(doctor.Findings(doctor.Look(), features), selftest.Findings(a.Proved()))
+	if a.Settings != nil {
+		found = append(found, a.Settings()...)
 	}
 	out := &skepv1.DoctorResponse{}
 	for _, f := range found {
