@@ -3,6 +3,7 @@ package box
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -134,6 +136,30 @@ func TestBoxIsReplacedUnderFlows(t *testing.T) {
 	if n := l.book.refusals(); n != uint64(refused[0]+refused[1]) {
 		t.Errorf("%d refusals are recorded of %v", n, refused)
 	}
+}
+
+// A client of DNS over TCP that is connected is told to ask anew, and then asks the box
+// that serves; a name that was asked of the one before has its address.
+func TestClientOfDNSAsksTheOtherBox(t *testing.T) {
+	a := &skepv1.Assignment{Cell: "cell", Policy: &skepv1.BoxPolicy{}}
+	l := startLinked(t, a)
+	server := netip.AddrPortFrom(name.Resolver4(), 53).String()
+	before := lookup(t, l.exchange("tcp", server, "first.test", false))
+	idle, err := l.dial(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.handOver(a).ends(t)
+	if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client of before: %v", err)
+	}
+	if after := lookup(t, l.exchange("tcp", server, "first.test", false)); !after.IsValid() || after != before {
+		t.Errorf("first.test is %s, and was %s", after, before)
+	}
+	if next := lookup(t, l.exchange("tcp", server, "second.test", false)); !next.IsValid() || next == before {
+		t.Errorf("second.test is %s", next)
+	}
+	l.end()
 }
 
 // The old box keeps the cell when the new one does not get ready: it dies at once, it
