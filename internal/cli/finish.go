@@ -21,10 +21,14 @@ func (s *session) ended(c *skepv1.Cell) error {
 		}
 	}
 	if c.State == skepv1.CellState_CELL_STATE_FAILED {
-		return fmt.Errorf("the cell did not start: %s (skep why %s)", strings.TrimSpace(escape.Text(strings.TrimPrefix(c.Cause, "failed: "))), c.Id)
+		why := strings.Split(strings.TrimSpace(strings.TrimPrefix(c.Cause, "failed: ")), "\n")
+		for i := range why {
+			why[i] = escape.Sentence(why[i])
+		}
+		return fmt.Errorf("the cell did not start: %s (skep why %s)", strings.Join(why, "\n"), c.Id)
 	}
 	if c.Error != "" && !strings.HasPrefix(c.Cause, "budget") {
-		s.app.say("%s", escape.Line(c.Error))
+		s.app.say("%s", escape.Sentence(c.Error))
 	}
 	if err := s.footer(c); err != nil {
 		return err

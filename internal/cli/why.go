@@ -116,7 +116,7 @@ func (a *App) whyEnded(ctx context.Context, d *daemon, ref string) error {
 	}
 	_, err = fmt.Fprintf(a.Out, "cell %s %s: %s\n", c.Id, words.State(c.State), words.Ending(c))
 	if c.Error != "" && err == nil {
-		_, err = fmt.Fprintln(a.Out, escape.Line(c.Error))
+		_, err = fmt.Fprintln(a.Out, escape.Sentence(c.Error))
 	}
 	if budget, is := strings.CutPrefix(c.Cause, "budget: "); is && err == nil {
 		_, err = fmt.Fprintf(a.Out, "its limit was %s, its peak %s; a profile that gives it more has another budget.%s\n",

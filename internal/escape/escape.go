@@ -7,12 +7,14 @@
 //     is not UTF-8. So it cannot move a cursor, hide, or reorder what is beside it.
 //   - It is one-to-one: a backslash is doubled, so what was escaped is not
 //     mistaken for text that looks so, and two texts that differ look different.
+//     [Sentence] alone leaves a backslash as it is.
 //   - Only [Text] and [Writer] let a line end through, and a tab; [Line] does not.
 package escape
 
 import (
 	"io"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -23,6 +25,12 @@ func Line(s string) string {
 		return s
 	}
 	return string(appendEscaped(nil, s, false))
+}
+
+// Sentence returns one line of ours in which each name was escaped when it was made, as
+// %q does: what is not printable is escaped, and no backslash a second time.
+func Sentence(s string) string {
+	return strings.ReplaceAll(Line(s), `\\`, `\`)
 }
 
 // Text returns s escaped but for line feeds and tabs. A carriage return is

@@ -93,3 +93,17 @@ func FuzzLine(f *testing.F) {
 		}
 	})
 }
+
+// A sentence of ours has its names quoted already, and is safe all the same.
+func TestSentence(t *testing.T) {
+	for given, want := range map[string]string{
+		`execute "./a\tb": no such file`: `execute "./a\tb": no such file`,
+		"raw \x1b[2J\n and \u202e":       `raw \x1b[2J\n and \u{202e}`,
+		`two \\ of them`:                 `two \\ of them`,
+		"":                               "",
+	} {
+		if got := Sentence(given); got != want {
+			t.Errorf("%q: %s, want %s", given, got, want)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 func Ending(c *skepv1.Cell) string {
 	what := fmt.Sprintf("exit %d", c.ExitCode)
 	if c.Cause != "exit" {
-		what = escape.Line(c.Cause) + ", " + what
+		what = escape.Sentence(c.Cause) + ", " + what
 	}
 	return what
 }

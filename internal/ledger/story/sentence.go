@@ -61,7 +61,7 @@ func stopped(b *kind.CellStopped) string {
 		s += say(", limit %s, peak %s", b.Limit, b.Peak)
 	}
 	if b.Detail != "" {
-		s += say(": %s", b.Detail)
+		s += say(": %s", sentence(b.Detail))
 	}
 	return s
 }
@@ -145,7 +145,7 @@ func tree(b kind.Body) string {
 		if b.Undo {
 			what = "undo"
 		}
-		s := say("%s: %s of difference %s: %s", b.Who, what, short(b.Hash), b.Reason)
+		s := say("%s: %s of difference %s: %s", b.Who, what, short(b.Hash), sentence(b.Reason))
 		if len(b.Paths) > 0 {
 			s += say(": %s", paths(b.Paths))
 		}

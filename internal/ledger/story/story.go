@@ -88,10 +88,15 @@ func say(format string, args ...any) string {
 			args[i] = escape.Line(string(a))
 		case jcs.Raw:
 			args[i] = escape.Line(string(a))
+		case sentence:
+			args[i] = escape.Sentence(string(a))
 		}
 	}
 	return fmt.Sprintf(format, args...)
 }
+
+// sentence is an error of a program of ours, which has quoted the names in it.
+type sentence string
 
 // because adds what there is of a reason and of what would allow it.
 func because(reason, rule string, line uint32, allowWith string) string {

@@ -86,7 +86,7 @@ func TestTerminalOrderAndWhole(t *testing.T) {
 		"changed  /home/u/w/a.txt", "@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n",
 		"2 bytes, sha256", "-> 3 bytes, sha256", "mode 0666 (merged as 0644)",
 		"never applies these", "pipe  (fifo", "refused: a FIFO", "readonly", "refused: the profile does not make",
-		"7 paths, ", d.Hash, "skep merge quick-fox " + d.Hash[:12],
+		"+r\n\\ No newline at end of file\n", "7 paths, ", d.Hash, "skep merge quick-fox " + d.Hash[:12],
 	} {
 		i := strings.Index(text[at:], want)
 		if i < 0 {

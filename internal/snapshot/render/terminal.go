@@ -151,6 +151,10 @@ func (t *terminal) entry(e *snapshot.Entry) error {
 		return nil
 	}
 	for _, line := range c.lines {
+		if line == noLineEnd { // the one line that is none of the file
+			t.line("", "%s", line)
+			continue
+		}
 		t.line(lineColor(line), "%s", escape.Text(line))
 	}
 	return nil

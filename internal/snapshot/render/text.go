@@ -78,6 +78,9 @@ func read(ctx context.Context, c Contents, e *snapshot.Entry, side snapshot.Side
 	return content, nil
 }
 
+// noLineEnd says of the line before it that no line feed follows.
+const noLineEnd = `\ No newline at end of file`
+
 // unified uses an anchored diff, whose cost is n log n whatever the texts are:
 // a cell could make a shortest-edit diff run for hours.
 func unified(before, after []byte) change {

@@ -11,7 +11,8 @@
 //   - What was copied up and is equal to the base is no entry.
 //   - Where a file was granted, only a file is no refused entry.
 //   - A removed or hidden directory lists every path below it, so that base
-//     plus entries is exactly the cell's view.
+//     plus entries is exactly the cell's view. A directory so deep that the paths
+//     below it are longer than any that can be opened is one refused entry.
 package walk
 
 import (
@@ -215,7 +216,7 @@ func (w *walker) name(t task, name string, base, upper *os.File, opaque opacity)
 			return nil // it hides what the host has removed itself
 		}
 		if before.Type == snapshot.Dir {
-			w.todo = append(w.todo, task{path: path, base: true})
+			w.later(task{path: path, base: true})
 		}
 		return w.compare(path, before, &old, snapshot.State{}, 0)
 	}
@@ -225,12 +226,12 @@ func (w *walker) name(t task, name string, base, upper *os.File, opaque opacity)
 	}
 	switch {
 	case after.Type == snapshot.Dir:
-		w.todo = append(w.todo, task{
+		w.later(task{
 			path: path, base: before.Type == snapshot.Dir, upper: true,
 			hidden: t.hidden || opaque == hidesBase,
 		})
 	case before.Type == snapshot.Dir:
-		w.todo = append(w.todo, task{path: path, base: true})
+		w.later(task{path: path, base: true})
 	}
 	return w.compare(path, before, &old, after, group(&st))
 }
@@ -324,10 +325,23 @@ func (w *walker) removed(dir, name string, base *os.File) error {
 		return err
 	}
 	if before.Type == snapshot.Dir {
-		w.todo = append(w.todo, task{path: path, base: true})
+		w.later(task{path: path, base: true})
 	}
 	return w.compare(path, before, &st, snapshot.State{}, 0)
 }
+
+// deepest is the longest path of a directory that is looked into: one more name fits.
+const deepest = snapshot.MaxPath - 256
+
+// later leaves a directory to run.
+func (w *walker) later(t task) {
+	if len(t.path) <= deepest {
+		w.todo = append(w.todo, t)
+	}
+}
+
+// tooDeep: nothing opens what is in it by one path, neither a merge nor its undoing.
+const tooDeep = "it lies so deep that what is in it is neither shown nor merged"
 
 // compare yields what differs; old is the stat of base.
 func (w *walker) compare(path string, base snapshot.State, old *sys.FileStat, layer snapshot.State, group uint64) error {
@@ -335,8 +349,15 @@ func (w *walker) compare(path string, base snapshot.State, old *sys.FileStat, la
 	if base.Type != snapshot.Absent {
 		e.BaseChanged = time.Unix(old.Ctim.Unix())
 	}
+	deep := len(path) > deepest && (base.Type == snapshot.Dir || layer.Type == snapshot.Dir)
 	if e.Op() == snapshot.OpNone {
+		if deep { // what changed in it must not stay unsaid
+			return errors.New(tooDeep)
+		}
 		return nil
+	}
+	if deep {
+		e.Refused = tooDeep
 	}
 	if w.g.Files != nil && !layer.Type.Special() && (layer.Type != snapshot.File && layer.Type != snapshot.Absent || strings.Contains(path, "/")) {
 		e.Refused = notAFile

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -187,6 +188,45 @@ func TestFileGrant(t *testing.T) {
 	g = Grant{Files: map[string]*os.File{"f": file}, Upper: build(t)}
 	if got, err := entries(t, g); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// TestVeryDeepTree is the attack: a tree so deep that no path names what is in it hides
+// nothing else, and is one refused entry at the depth that can be named.
+func TestVeryDeepTree(t *testing.T) {
+	upper, base := build(t, "a"), build(t, "b")
+	t.Cleanup(func() { _ = tree.Remove(upper, strings.Repeat("d", 100)) })
+	dir := upper
+	for range 200 {
+		name := strings.Repeat("d", 100)
+		if err := sys.MkdirAt(dir, name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := sys.OpenDirBeneath(dir, name)
+		if dir != upper {
+			dir.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir = next
+	}
+	dir.Close()
+	got, err := entries(t, Grant{Base: base, Upper: upper})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for path, op := range got {
+		if !strings.HasSuffix(op, " refused") {
+			continue
+		}
+		if refused++; len(path) <= deepest || op != "added refused" {
+			t.Errorf("%d bytes of path: %s", len(path), op)
+		}
+	}
+	if refused != 1 || got["a"] != "added" || len(got) != deepest/101+2 {
+		t.Errorf("%d entries, %d of them refused, beside %s", len(got), refused, got["a"])
 	}
 }
 
