@@ -122,6 +122,11 @@ func compareWaysOut(s *settings) ([]Row, error) {
 		}
 		rows = append(rows, found...)
 	}
+	tunneled, err := throughSocket(s, w.direct)
+	if err != nil {
+		tunneled = append(tunneled, Row{Measure: "tunnel over a Unix socket", Skipped: err.Error()})
+	}
+	rows = append(rows, tunneled...)
 	if memory, err := pss(running.Box); err == nil {
 		rows = append(rows, alone("memory of a box after its traffic", "MB", memory, "", nil))
 	}

@@ -129,7 +129,7 @@ func obey(server string, in io.Reader, out io.Writer) error {
 
 // upload sends n MiB on one flow, in Gbit/s.
 func upload(server string, n int) (outcome, error) {
-	c, err := net.Dial("tcp", server)
+	c, err := reach(server)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -145,7 +145,7 @@ func upload(server string, n int) (outcome, error) {
 			return outcome{}, err
 		}
 	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+	if err := c.CloseWrite(); err != nil {
 		return outcome{}, err
 	}
 	if _, err := io.ReadFull(c, buf[:1]); err != nil {
@@ -156,7 +156,7 @@ func upload(server string, n int) (outcome, error) {
 
 // download takes n MiB on one flow, in Gbit/s.
 func download(server string, n int) (outcome, error) {
-	c, err := net.Dial("tcp", server)
+	c, err := reach(server)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -183,7 +183,7 @@ func gigabits(mebibytes int, took time.Duration) float64 {
 
 // kept makes n requests on one connection, p50 in microseconds.
 func kept(server string, n int) (outcome, error) {
-	c, err := net.Dial("tcp", server)
+	c, err := reach(server)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -230,7 +230,7 @@ func fresh(server string, n int) (outcome, error) {
 // minute: the client's side would run out of ports, on one way earlier than on another.
 func once(server string) (answered time.Duration, err error) {
 	begin := time.Now()
-	c, err := net.Dial("tcp", server)
+	c, err := reach(server)
 	if err != nil {
 		return 0, err
 	}
