@@ -18,7 +18,7 @@ import (
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/inplace"
 )
 
 func main() {
@@ -40,7 +40,7 @@ func run(args []string) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	connector := filepath.Join(filepath.Dir(self), "skep-connector")
-	return sys.Execute(connector, append([]string{connector}, args...), os.Environ())
+	return inplace.Execute(connector, append([]string{connector}, args...), os.Environ())
 }
 
 func serveCell() error {

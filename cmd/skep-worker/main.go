@@ -14,6 +14,7 @@ import (
 	"skep.dev/skep/internal/build"
 	"skep.dev/skep/internal/cell/prove"
 	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/inplace"
 	"skep.dev/skep/internal/worker/serve"
 )
 
@@ -86,7 +87,7 @@ func serveRequests(args []string) error {
 		return serve.Accept(c.Conn, c)
 	}
 	if t.answer != 0 { // before we start any of our own
-		if err := sys.ReapChildren(); err != nil {
+		if err := inplace.ReapChildren(); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"strconv"
 
 	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/inplace"
 )
 
 // FD is the number of a file that was left; 0 is none.
@@ -47,7 +48,7 @@ func (e *Estate) Leave(f *os.File) FD {
 	if f == nil {
 		return 0
 	}
-	fd, err := sys.Number(f)
+	fd, err := inplace.Number(f)
 	if err == nil && fd <= 2 {
 		err = fmt.Errorf("%s is a standard descriptor", f.Name())
 	}
@@ -80,12 +81,12 @@ func (e *Estate) Execute(program string, args, env []string, v int, state any) e
 		return err
 	}
 	defer func() { _ = memory.Close() }()
-	fd, err := sys.Number(memory)
+	fd, err := inplace.Number(memory)
 	if err != nil {
 		return err
 	}
 	args = append(Own(args), Flag, strconv.Itoa(fd))
-	return sys.Execute(program, args, env, append(e.files, memory)...)
+	return inplace.Execute(program, args, env, append(e.files, memory)...)
 }
 
 // Own are the arguments without what an earlier Execute added.

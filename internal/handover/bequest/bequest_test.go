@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/inplace"
 )
 
 // left is what the test's programs leave each other.
@@ -64,7 +65,7 @@ func play() error {
 		}
 		_, _ = file.WriteString("kept")
 	}
-	if err := sys.CloseInherited(3); err != nil {
+	if err := inplace.CloseInherited(3); err != nil {
 		return err
 	}
 	if err := sys.SendFDs(sock, fmt.Appendf(nil, "%d %d %v", os.Getpid(), s.Turn, openNow())); err != nil {
@@ -188,7 +189,7 @@ func TestHeirIsStrict(t *testing.T) {
 // number is a duplicate's, which the heir may own.
 func number(t *testing.T, f *os.File) int {
 	t.Helper()
-	n, err := sys.Number(f)
+	n, err := inplace.Number(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/handover/bequest"
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/inplace"
 )
 
 // tryTime bounds what a successor may take to say that it could serve.
@@ -64,23 +64,23 @@ func begin(ctx context.Context, c daemon.Config, o options, worker *os.File) (*d
 	state := &left.State{}
 	heir, err := bequest.Open(o.inherits, left.Version, state)
 	if err == nil {
-		err = sys.ReapChildren()
+		err = inplace.ReapChildren()
 	}
 	var d *daemon.Daemon
 	if err == nil {
 		d, err = daemon.Inherit(ctx, c, state, heir)
 	}
-	if closed := sys.CloseInherited(3); closed != nil {
+	if closed := inplace.CloseInherited(3); closed != nil {
 		return nil, errors.Join(err, closed)
 	}
 	if err == nil {
 		return d, nil
 	}
 	c.Log.Error("skepd cannot go on with the cells of the one whose place it took: it ends them", "err", err)
-	number, failed := sys.Number(worker)
+	number, failed := inplace.Number(worker)
 	if failed != nil {
 		return nil, errors.Join(err, failed)
 	}
 	args := append(slices.Clone(c.Successor.Args), "--worker-fd", strconv.Itoa(number), "--fault", err.Error())
-	return nil, errors.Join(err, sys.Execute(c.Successor.Program, args, os.Environ(), worker))
+	return nil, errors.Join(err, inplace.Execute(c.Successor.Program, args, os.Environ(), worker))
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/inplace"
 	"skep.dev/skep/internal/worker/proto"
 )
 
@@ -35,7 +35,7 @@ func (w *Worker) replace(id uint64) error {
 		files = append(files, h.Dir)
 	}
 	args := append([]string{w.config.Self}, w.config.Args...)
-	return sys.Execute(w.config.Self, append(args, "--answer", strconv.FormatUint(id, 10)), os.Environ(), files...)
+	return inplace.Execute(w.config.Self, append(args, "--answer", strconv.FormatUint(id, 10)), os.Environ(), files...)
 }
 
 // try has the successor do beside us what it begins with, and end. After execve it

@@ -1,4 +1,8 @@
-package sys
+// Package inplace lets a program be replaced in its own process: what the new one finds
+// open, and which processes are its children.
+//
+// Its law: where the replacement fails, nothing has changed.
+package inplace
 
 import (
 	"errors"
@@ -16,11 +20,21 @@ import (
 // Number is the descriptor's number of an open file, which a program that takes this
 // one's place finds it by ([Execute]). Valid while f is open.
 func Number(f *os.File) (int, error) {
-	fd, err := rawFD(f)
+	fd, err := number(f)
 	if err != nil {
 		return -1, fmt.Errorf("number of %s: %w", f.Name(), err)
 	}
 	return fd, nil
+}
+
+// number does not change the blocking mode, as (*os.File).Fd would.
+func number(f *os.File) (fd int, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	err = conn.Control(func(n uintptr) { fd = int(n) })
+	return fd, err
 }
 
 // Execute replaces this program in its own process (execve(2)). Of what is open the
@@ -33,7 +47,7 @@ func Execute(program string, args, env []string, files ...*os.File) error {
 	var open []int
 	err := func() error {
 		for _, f := range files {
-			fd, err := rawFD(f)
+			fd, err := number(f)
 			if err != nil {
 				return err
 			}
@@ -52,7 +66,7 @@ func Execute(program string, args, env []string, files ...*os.File) error {
 }
 
 // CloseInherited closes every descriptor from first on that this process was started
-// with and has not taken over ([Inherited] marks those close-on-exec).
+// with and has not taken over (sys.Inherited marks those close-on-exec).
 func CloseInherited(first int) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
