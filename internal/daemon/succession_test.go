@@ -18,6 +18,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell/celltest"
+	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
@@ -295,12 +296,15 @@ func TestBoxThatHangsEndsItsCell(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := n.daemon.replaceBox(ctx, l); err == nil {
 		t.Error("it was replaced")
 	}
+	if why := l.reason(cells.Cause{}); why.Word != "boundary-died" || why.Detail != "it could not be replaced" {
+		t.Errorf("%+v", why)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL) // its last records are waited for
 	select {
 	case c := <-ended:
 		if c.GetCause() != "boundary-died" {
