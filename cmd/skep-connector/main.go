@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	err := connector.Run(os.Args[1:], os.Stderr)
+	err := connector.Run(os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)

@@ -39,12 +39,23 @@ import (
 // nobody is who boxes run as where the connector is root: they need no right of a user.
 const nobody = 65534
 
-// Run serves until a signal.
-func Run(args []string, stderr io.Writer) error {
-	if len(args) == 0 || args[0] != "run" && args[0] != "serve" {
-		fmt.Fprint(stderr, usage)
-		return errors.New("say run or serve")
+// Run serves until a signal, or performs a command that only reads.
+func Run(args []string, stdout, stderr io.Writer) error {
+	command := ""
+	if len(args) > 0 {
+		command = args[0]
 	}
+	switch command {
+	case "run", "serve":
+		return serveCells(args, stderr)
+	case "explain", "denials", "limits":
+		return look(command, args[1:], stdout, stderr)
+	}
+	fmt.Fprint(stderr, usage)
+	return errors.New("say what to do")
+}
+
+func serveCells(args []string, stderr io.Writer) error {
 	o, err := parse(args[0], args[1:], stderr)
 	if err != nil {
 		return err

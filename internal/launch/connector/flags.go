@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// options are the flags of both commands.
+// options are the flags of run and serve.
 type options struct {
 	socket, tcp, bundle string // run
 	allow               []string
@@ -30,6 +30,12 @@ const usage = `skep-box run --socket PATH (--bundle FILE | --egress-allow HOST:P
     serves the boundary of one cell until SIGTERM; SIGHUP reads the bundle again
 skep-box serve --control PATH --dir DIR [FLAGS]
     serves the connector API at a control socket, and gives each agent a boundary below DIR
+skep-box explain --bundle FILE [--ceiling FILE]
+    says what a bundle allows
+skep-box denials --records FILE
+    prints the rules that would have allowed what was refused
+skep-box limits
+    prints every limit of the boundary
 `
 
 // parse reads the flags of a command, and refuses what contradicts itself.

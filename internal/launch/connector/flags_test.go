@@ -40,10 +40,10 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	var help bytes.Buffer
-	if err := Run([]string{"run", "--help"}, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "skep-box serve --control") || !strings.Contains(help.String(), "-credential-audience") {
+	if err := Run([]string{"run", "--help"}, &help, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "skep-box serve --control") || !strings.Contains(help.String(), "-credential-audience") {
 		t.Errorf("%v: %s", err, &help)
 	}
-	if err := Run([]string{"tunnel", "x"}, &help); err == nil {
+	if err := Run([]string{"tunnel", "x"}, &help, &help); err == nil {
 		t.Error("an unknown command is taken")
 	}
 }
