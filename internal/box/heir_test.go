@@ -14,7 +14,11 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
+	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/route"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -217,6 +221,64 @@ func TestBoxKeepsWhatNobodyTook(t *testing.T) {
 	}
 	works("at the end")
 	l.end()
+}
+
+// bare is a box that has its sockets, and as many names as it may have.
+func bare(s *sockets) *box {
+	b := &box{sockets: s, kernel: newKernel(s.warden), early: &early{log: s.log}}
+	b.server = &server{sockets: s, table: route.NewTable(route.DNSNames)}
+	b.admission = newAdmission(b.kernel, func() policy.Policy { return policy.Policy{} })
+	return b
+}
+
+// A quarter of the names that a box may have, which the race detector makes as slow as
+// all of them, each as long as one may be and with an opening of the early gate, are
+// handed over in time.
+func TestManyNamesAreHandedOver(t *testing.T) {
+	world(t)
+	c := newCellNet(t)
+	s, _, err := receive(c.box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	s.warden = c.box
+	old, long := bare(s), strings.Repeat(strings.Repeat("x", 60)+".", 4)
+	const many = route.DNSNames / 4
+	for i := range many {
+		host := fmt.Sprintf("%d.%stest", i, long[:230])
+		for _, v6 := range []bool{false, true} {
+			addr, _, err := old.server.table.Assign(host, v6)
+			if err != nil {
+				t.Fatal(err)
+			}
+			old.admission.inherit(host, span{transport: flow.TCP, first: addr, ports: right.PortRange{First: 1, Last: 65535}})
+		}
+	}
+	socket, end, err := sys.SeqpacketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan error, 1)
+	go func() { left <- old.leave(socket) }()
+	begin := time.Now()
+	taken, message, err := receive(end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.close()
+	next := bare(taken)
+	if err := next.inherit(end, message); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-left; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("handed over in %s", time.Since(begin))
+	_ = socket.Close()
+	if v4, v6 := next.server.table.Len(); v4 != many || v6 != many || len(next.admission.known) != 2*many {
+		t.Errorf("%d and %d names, %d openings", v4, v6, len(next.admission.known))
+	}
 }
 
 // TestForeignLegacyIsNotTaken is the attack: a box that was taken over leaves what no box
