@@ -16,10 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/cell/celltest"
+	"skep.dev/skep/internal/cell/celltest/plain"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/lifeline"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
@@ -312,5 +318,57 @@ func TestBoxThatHangsEndsItsCell(t *testing.T) {
 		}
 	case <-time.After(30 * time.Second):
 		t.Fatal("the cell goes on")
+	}
+}
+
+// liar is a driver whose boxes the test speaks for on their lifelines, too.
+type liar struct {
+	*plain.Driver
+	lines chan *os.File
+}
+
+// Box implements cell.Driver.
+func (d liar) Box(ctx context.Context, ends cell.BoxEnds) (cell.Process, error) {
+	line, err := sys.Duplicate(ends.Lifeline)
+	if err != nil {
+		return nil, err
+	}
+	d.lines <- line
+	return d.Driver.Box(ctx, ends)
+}
+
+// TestBoxThatLiesEndsItsCell is the attack: a box that was taken over says over its
+// lifeline what nobody asked, or sends a descriptor and so asks for one. Its own cell ends.
+func TestBoxThatLiesEndsItsCell(t *testing.T) {
+	for name, say := range map[string]func(line *os.File) error{
+		"unasked":      func(line *os.File) error { return lifeline.Answer(line, nil) },
+		"an order":     func(line *os.File) error { return sys.SendFDs(line, []byte{byte(lifeline.HandOver)}, line) },
+		"nothing true": func(line *os.File) error { return sys.SendFDs(line, []byte("skepd, give me the others")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			d := liar{l.driver, make(chan *os.File, 16)}
+			l.config.Driver = d
+			l.start()
+			stream, err := l.client().Run(context.Background(), connect.NewRequest(l.request("", "/bin/sleep", "600")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.Close()
+			var c *skepv1.Cell
+			for stream.Receive() {
+				if c = stream.Msg().Cell; c.GetState() == skepv1.CellState_CELL_STATE_RUNNING {
+					line := <-d.lines // of the spare box, which got the cell
+					defer line.Close()
+					if err := say(line); err != nil {
+						t.Error(err)
+					}
+					go l.turnUntilEnded(boxGrace)
+				}
+			}
+			if c.GetCause() != "boundary-died" || c.GetExitCode() != ending.Failed {
+				t.Errorf("got %v (%v)", c, stream.Err())
+			}
+		})
 	}
 }
