@@ -266,7 +266,7 @@ func TestPaths(t *testing.T) {
 	}
 	long := at(strings.Repeat("x", 105-len(dir)-1))
 	for path, want := range map[string]string{
-		at("s"): "another boundary is already listening", at("file"): "no socket", long: "has 105 bytes; at most 104", filepath.Join(open, "s"): "chmod 700", "/s": "open to others",
+		at("s"): "another boundary is already listening", at("file"): "no socket", long: "has 105 bytes; at most 104", filepath.Join(open, "s"): "chmod 700", "/s": "the directory / is",
 	} {
 		if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)

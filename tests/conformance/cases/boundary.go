@@ -116,18 +116,41 @@ func (x *Boundary) file(path, text string) {
 // Reload has it read its bundle again.
 func (x *Boundary) Reload() { _ = x.process.Process.Signal(syscall.SIGHUP) }
 
-// Signal sends the process that was started a signal.
-func (x *Boundary) Signal(s os.Signal) { _ = x.process.Process.Signal(s) }
+// Halt stops the process that was started, and is back when none of its threads runs.
+func (x *Boundary) Halt() {
+	x.b.Helper()
+	x.signal(syscall.SIGSTOP)
+	tasks := fmt.Sprintf("/proc/%d/task", x.process.Process.Pid)
+	stopped := func() bool {
+		threads, err := os.ReadDir(tasks)
+		for _, t := range threads {
+			text, gone := os.ReadFile(filepath.Join(tasks, t.Name(), "stat"))
+			_, state, _ := strings.Cut(string(text), ") ")
+			if gone == nil && !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return err == nil
+	}
+	if !await(answerTime, stopped) {
+		x.b.Fatalf("the boundary does not stop")
+	}
+}
+
+// Resume lets it run again.
+func (x *Boundary) Resume() { x.signal(syscall.SIGCONT) }
+
+func (x *Boundary) signal(s os.Signal) { _ = x.process.Process.Signal(s) }
 
 // Stop ends it, and is back when it has ended.
 func (x *Boundary) Stop() {
-	x.Signal(syscall.SIGCONT)
-	x.Signal(syscall.SIGTERM)
+	x.Resume()
+	x.signal(syscall.SIGTERM)
 	select {
 	case <-x.ended:
 	case <-time.After(15 * time.Second):
 		x.b.Errorf("the boundary did not end in 15 s")
-		x.Signal(syscall.SIGKILL)
+		x.signal(syscall.SIGKILL)
 		<-x.ended
 	}
 }

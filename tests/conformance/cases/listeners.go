@@ -138,7 +138,7 @@ func noPolicy(b *Bench) {
 func noRecords(b *Bench) {
 	x := b.Start(Setting{})
 	open := x.Opens(get("127.0.0.1:P"))
-	x.Signal(stopped)
+	x.Halt()
 	a := x.Send(get("127.0.0.1:P"))
 	x.shape("allowed", a, 503, "record-unavailable")
 	if a := x.Send(get("no.test:P")); a.Status != 403 {
@@ -148,7 +148,7 @@ func noRecords(b *Bench) {
 	if n := b.echo.count(); n != 1 {
 		b.Errorf("%d dials", n)
 	}
-	x.Signal(resumed)
+	x.Resume()
 	if !await(answerTime, func() bool { return x.Send(get("127.0.0.1:P")).Status == 200 }) {
 		b.Errorf("the sink runs again, and nothing opens")
 	}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -124,12 +123,6 @@ func await(long time.Duration, holds func() bool) bool {
 	}
 	return true
 }
-
-// stopped and resumed are a process that runs no more, and one that does again.
-const (
-	stopped = syscall.SIGSTOP
-	resumed = syscall.SIGCONT
-)
 
 // readAll reads what comes until the end or the deadline.
 func readAll(r io.Reader) string {
