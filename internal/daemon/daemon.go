@@ -19,6 +19,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
+	"skep.dev/skep/internal/daemon/clocks"
 	"skep.dev/skep/internal/daemon/doctor"
 	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/ending"
@@ -46,7 +47,7 @@ type Config struct {
 	State, Run string   // 0700 directories of this user
 	Hidden     []string // directories of Skep's own that no cell may see (L8b)
 	Driver     cell.Driver
-	Clock      Clock
+	Clock      clocks.Clock
 	Log        *slog.Logger
 	Version    string
 	Commit     string

@@ -23,6 +23,7 @@ import (
 	"skep.dev/skep/internal/cell/celltest"
 	"skep.dev/skep/internal/cell/celltest/plain"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/clocks"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/lifeline"
@@ -122,7 +123,7 @@ func newNative(t *testing.T) *native {
 			}
 		}
 	})
-	n.config.Clock = SystemClock{}
+	n.config.Clock = clocks.System{}
 	n.config.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	n.config.Ceiling = func() (policy.Ceiling, error) { return policy.Ceiling{NoFloor: true}, nil }
 	n.start()

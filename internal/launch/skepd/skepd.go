@@ -23,6 +23,7 @@ import (
 	"skep.dev/skep/internal/build"
 	"skep.dev/skep/internal/cell/native"
 	"skep.dev/skep/internal/daemon"
+	"skep.dev/skep/internal/daemon/clocks"
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/daemon/resolvers"
 	"skep.dev/skep/internal/daemon/selftest"
@@ -94,7 +95,7 @@ func Run(args []string, b build.Build, stderr io.Writer) error {
 	driver := native.New(conn)
 	defer func() { _ = driver.Close() }()
 	c := daemon.Config{
-		State: places.State, Run: places.Run, Hidden: places.Dirs(), Driver: driver, Clock: daemon.SystemClock{}, Log: log,
+		State: places.State, Run: places.Run, Hidden: places.Dirs(), Driver: driver, Clock: clocks.System{}, Log: log,
 		Version: b.Version, Commit: b.Commit, Owners: []uint32{uint32(os.Getuid()), 0}, Auto: o.auto,
 		Walls: walls(places.State, programs), Prover: filepath.Join(programs, "skep-worker"),
 		Models: func(record func(context.Context, string, kind.Body) error, lost func(context.Context) error) daemon.Models {
