@@ -181,3 +181,51 @@ func TestWallBudgetOutlivesAnUpgrade(t *testing.T) {
 	r.verify()
 	r.left()
 }
+
+// A skepd that cannot read what was left says why, ends the cells by their wardens, and
+// serves.
+func TestSkepdThatCannotGoOnEndsTheCells(t *testing.T) {
+	r := set(t)
+	s, id := r.begun("")
+	pid := r.one(daemon).pid
+	real := filepath.Join(r.programs, "real")
+	if err := os.Mkdir(real, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"skep", "skepd", "skep-worker", "skep-warden", "skep-box", "skep-model"} {
+		if err := os.Link(filepath.Join(r.programs, name), filepath.Join(real, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.put("skepd", []byte(`#!/bin/sh
+n=$#
+while [ $n -gt 0 ]; do
+	this=$1
+	shift
+	[ "$last" = --inherits ] && this=999
+	last=$this
+	set -- "$@" "$this"
+	n=$((n-1))
+done
+exec `+real+`/skepd "$@"
+`))
+	u := r.start("upgrade", "--only", "skepd")
+	if code := u.wait(t); code != 1 || !strings.Contains(u.err.String(), "could not go on with the running cells") {
+		t.Errorf("the upgrade ended with %d\n%s%s", code, u.out.String(), u.err.String())
+	}
+	if code := s.wait(t); code != 125 {
+		t.Errorf("the run ended with %d\n%s", code, s.err.String())
+	}
+	if now := r.one(daemon).pid; now != pid {
+		t.Errorf("skepd was process %d, and is %d", pid, now)
+	}
+	for _, c := range r.list() {
+		if c.ID == id && c.Cause != "daemon-died" {
+			t.Errorf("the cell ended by %q", c.Cause)
+		}
+	}
+	r.rest()
+	r.recorded()
+	r.verify()
+	r.left()
+}
