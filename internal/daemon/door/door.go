@@ -160,7 +160,8 @@ func (d *Door) Shut(ctx context.Context, left int) error {
 		case <-changed:
 		case <-tick.C: // for the desk
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %d calls that are under way: %w", inside-left, ctx.Err())
+			return fmt.Errorf("%d calls are still under way (a pager that nobody scrolls, a stop with a long grace): try again when they have ended: %w",
+				max(inside-left, 1), ctx.Err())
 		}
 	}
 }
