@@ -132,10 +132,23 @@ func rules(r *strict.Report, n *strict.Node) []declared.NetRule {
 	if n.Kind == strict.List {
 		long.Items = nil
 		for _, item := range n.Items {
+			if host, port, is := unquoted(item); is {
+				r.Add(item.Pos, host, fmt.Sprintf("%s:%s without quotes is a mapping here", host, port), fmt.Sprintf("write %q", host+":"+port))
+				continue
+			}
 			long.Items = append(long.Items, expand(item))
 		}
 	}
 	return declared.Nets(r, &long, "allow", declared.Defaults{Ports: everyPort(), Transports: right.TCP, UDP: true})
+}
+
+// unquoted tells a host:port that was read as a mapping, as between brackets.
+func unquoted(n *strict.Node) (host, port string, is bool) {
+	if n.Kind != strict.Map || len(n.Fields) != 1 {
+		return "", "", false
+	}
+	f := n.Fields[0]
+	return f.Key, f.Value.Text, strings.Contains(f.Key, ".") && f.Value.Kind == strict.Int
 }
 
 // expand makes a rule of `host`, `*.x` or `host:port`.
