@@ -142,6 +142,12 @@ func (x *Boundary) Resume() { x.signal(syscall.SIGCONT) }
 
 func (x *Boundary) signal(s os.Signal) { _ = x.process.Process.Signal(s) }
 
+// Kill ends it at once, by a signal that it cannot catch.
+func (x *Boundary) Kill() {
+	x.signal(syscall.SIGKILL)
+	<-x.ended
+}
+
 // Stop ends it, and is back when it has ended.
 func (x *Boundary) Stop() {
 	x.Resume()
