@@ -521,6 +521,7 @@ type AgentStatus struct {
 	CredentialExpiryUnix int64                  `protobuf:"varint,8,opt,name=credential_expiry_unix,json=credentialExpiryUnix,proto3" json:"credential_expiry_unix,omitempty"`
 	OpenFlows            uint64                 `protobuf:"varint,9,opt,name=open_flows,json=openFlows,proto3" json:"open_flows,omitempty"`
 	Denials              uint64                 `protobuf:"varint,10,opt,name=denials,proto3" json:"denials,omitempty"`
+	Error                string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"` // why its box did not say; then open_flows and denials are 0
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -625,6 +626,13 @@ func (x *AgentStatus) GetDenials() uint64 {
 	return 0
 }
 
+func (x *AgentStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_connector_v1_connector_proto protoreflect.FileDescriptor
 
 const file_connector_v1_connector_proto_rawDesc = "" +
@@ -655,7 +663,7 @@ const file_connector_v1_connector_proto_rawDesc = "" +
 	"\rStatusRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\"C\n" +
 	"\x0eStatusResponse\x121\n" +
-	"\x06agents\x18\x01 \x03(\v2\x19.connector.v1.AgentStatusR\x06agents\"\xe7\x02\n" +
+	"\x06agents\x18\x01 \x03(\v2\x19.connector.v1.AgentStatusR\x06agents\"\xfd\x02\n" +
 	"\vAgentStatus\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
 	"\vexternal_id\x18\x02 \x01(\tR\n" +
@@ -671,7 +679,8 @@ const file_connector_v1_connector_proto_rawDesc = "" +
 	"\n" +
 	"open_flows\x18\t \x01(\x04R\topenFlows\x12\x18\n" +
 	"\adenials\x18\n" +
-	" \x01(\x04R\adenials2\xfd\x02\n" +
+	" \x01(\x04R\adenials\x12\x14\n" +
+	"\x05error\x18\v \x01(\tR\x05error2\xfd\x02\n" +
 	"\x10ConnectorService\x12C\n" +
 	"\x06Attach\x12\x1b.connector.v1.AttachRequest\x1a\x1c.connector.v1.AttachResponse\x12R\n" +
 	"\vAttachBatch\x12 .connector.v1.AttachBatchRequest\x1a!.connector.v1.AttachBatchResponse\x12C\n" +

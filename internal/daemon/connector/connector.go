@@ -179,10 +179,14 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
 		}
+		if err := c.Sink.event(run.who, "attached", ""); err != nil {
+			run.kill() // what is not recorded does not happen
+			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
+		}
 		s.run = run
 		c.Counts.Attached(who.Generation)
 		go c.watch(run)
-		return c.Sink.event(run.who, "attached", "")
+		return nil
 	}
 	if !changed && s.policy.Version == p.Version {
 		return nil

@@ -145,6 +145,15 @@ func TestNoRecordsNoFlow(t *testing.T) {
 	l.Sink.mu.Lock()
 	l.Sink.out = full
 	l.Sink.mu.Unlock()
+	if _, err := l.Attach(t.Context(), "b", l.bundle("b.example", "ok.test")); err == nil {
+		t.Error("attached without a record")
+	}
+	if _, err := os.Stat(filepath.Join(l.Dir, "b.example")); !os.IsNotExist(err) {
+		t.Errorf("left behind: %v", err)
+	}
+	if _, err := l.Refresh(t.Context(), "b.example", "/none"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("%v", err)
+	}
 	if _, status := l.tunnel(a.Egress, "ok.test"); status != 503 {
 		t.Errorf("unrecorded: %d", status)
 	}
@@ -295,14 +304,15 @@ func TestSilentBox(t *testing.T) {
 	other := l.attach("b.example", "ok.test")
 	var run *running
 	_ = l.use("a.example", func(s *slot) error { run = s.run; return run.cmd.Process.Signal(syscall.SIGSTOP) })
-	var silent error
+	var all []Status
 	for range 100 { // a thread of it may still run when the signal is sent
-		if _, silent = l.Status(t.Context(), "a.example"); silent != nil {
+		var err error
+		if all, err = l.Status(t.Context(), ""); err != nil || all[0].Fault != "" {
 			break
 		}
 	}
-	if !errors.Is(silent, context.DeadlineExceeded) {
-		t.Errorf("%v", silent)
+	if len(all) != 2 || !strings.Contains(all[0].Fault, "deadline") || all[1].Fault != "" || all[1].Policy == "" {
+		t.Errorf("%+v", all)
 	}
 	hosts := &skepv1.ResolverUpdate{}
 	for i := range 20_000 {

@@ -101,7 +101,7 @@ func (s service) Status(ctx context.Context, q *connect.Request[connectorv1.Stat
 	for _, a := range all {
 		out.Agents = append(out.Agents, &connectorv1.AgentStatus{
 			AgentId: a.Agent, ExternalId: a.ExternalID, EgressSocket: a.Egress, Generation: a.Generation, PolicyVersion: a.Policy,
-			Verified: a.Verified, CredentialExpiryUnix: unix(a.Expiry), OpenFlows: uint64(a.Flows), Denials: a.Denials,
+			Verified: a.Verified, CredentialExpiryUnix: unix(a.Expiry), OpenFlows: uint64(a.Flows), Denials: a.Denials, Error: a.Fault,
 		})
 	}
 	return connect.NewResponse(out), nil
