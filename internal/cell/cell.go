@@ -159,6 +159,16 @@ type Running interface {
 	Enforced() Enforced
 }
 
+// Ended tells whether every process of a cell is gone.
+func Ended(r Running) bool {
+	select {
+	case <-r.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // Driver builds cells.
 type Driver interface {
 	// Start returns after the agent's exec, or with an error that names the step.

@@ -95,7 +95,7 @@ func (a *App) upgradeOne(ctx context.Context, d *daemon, p upgradePart) (upgrade
 	case p.part == skepv1.UpgradePart_UPGRADE_PART_SKEPD && err != nil && !connect.IsWireError(err):
 		return a.anotherSkepd(ctx, d, before.Instance, err)
 	case err != nil:
-		return done, &fixable{notReplaced(p.name, err), "nothing has changed for the cells", err}
+		return done, &fixable{notReplaced(p.name, err), "nothing has changed" + map[bool]string{true: " for the cells that are named"}[p.name == "boxes"], err}
 	}
 	done.Build, done.Cells = r.Msg.Build, r.Msg.Cells
 	return done, nil

@@ -194,6 +194,9 @@ func (d *Daemon) againLedger() {
 
 // execute describes everything, and hands it over.
 func (d *Daemon) execute(lives []*life, moved boxes.AllMoved) error {
+	if d.ctx.Err() != nil {
+		return errors.New("skepd is being stopped")
+	}
 	e := &bequest.Estate{}
 	state := left.State{
 		Build: d.ours().String(), Lock: e.Leave(d.lock), API: e.Leave(d.door.API), FDs: e.Leave(d.door.FDs),

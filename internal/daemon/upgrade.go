@@ -9,6 +9,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/build"
+	"skep.dev/skep/internal/cell"
 )
 
 // ours is the build that we are.
@@ -66,14 +67,15 @@ func (d *Daemon) replaceBoxes(ctx context.Context) (replaced []string, err error
 	d.boxes.Rest() // the spare one is of the old program
 	d.boxes.Wake()
 	for _, l := range d.lives() {
-		if l.cell() == nil {
+		r := l.cell()
+		if r == nil {
 			continue // it gets one of the new program, or has just got it
 		}
 		switch failed := d.replaceBox(ctx, l); {
 		case failed == nil:
 			replaced = append(replaced, l.id)
 			d.note(l, "another skep-box took the place of the one that served the running cell")
-		case d.lifeOf(l.id) != nil: // what has ended meanwhile needs none
+		case !cell.Ended(r): // which needs none
 			err = errors.Join(err, failed)
 		}
 	}

@@ -97,15 +97,7 @@ func (g *Gauge) begin(empty bool) {
 // ended tells whether the last process of the cell has gone.
 func (g *Gauge) ended() bool {
 	r := g.cell()
-	if r == nil {
-		return false
-	}
-	select {
-	case <-r.Done():
-		return true
-	default:
-		return false
-	}
+	return r != nil && cell.Ended(r)
 }
 
 // low tells whether a filesystem has so many times less than its floor left.

@@ -292,3 +292,61 @@ func FuzzReceive(f *testing.F) {
 		}
 	})
 }
+
+// A conversation that is paused loses no record, and whoever goes on with its socket
+// answers for the cells that were given.
+func TestConversationIsLeft(t *testing.T) {
+	hold, held := make(chan struct{}), make(chan struct{}, 1)
+	client, server := talk(t, &fake{}, func(context.Context, string, kind.Body) error {
+		held <- struct{}{}
+		<-hold
+		return nil
+	})
+	addCell(t, client, "c")
+	record := func() error { return server.Record(within(t), "c", &kind.ModelSettled{Call: "1"}) }
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- record() }()
+	<-held
+	brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	paused := make(chan error, 1)
+	go func() { paused <- client.Pause(within(t)) }()
+	<-brief.Done()
+	select {
+	case err := <-paused:
+		t.Errorf("it was paused with a record under way: %v", err)
+	default:
+	}
+	close(hold)
+	if err := errors.Join(<-first, <-paused); err != nil {
+		t.Fatal(err)
+	}
+	go func() { second <- record() }()
+	sock, cells := client.Leave()
+	dup, err := sys.Duplicate(sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-second:
+		t.Errorf("a paused conversation answered: %v", err)
+	default:
+	}
+	recorded := make(chan string, 1)
+	heir := Inherit(dup, func(_ context.Context, cell string, _ kind.Body) error {
+		recorded <- cell
+		return nil
+	}, cells)
+	if err := <-second; err != nil || <-recorded != "c" {
+		t.Errorf("the heir answered %v", err)
+	}
+	if err := heir.EndCell(within(t), "c"); err != nil {
+		t.Error(err)
+	}
+	if err := heir.Pause(within(t)); err != nil {
+		t.Error(err)
+	}
+	heir.Resume()
+	client.Resume()
+	_ = heir.Close()
+}
