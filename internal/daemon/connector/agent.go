@@ -49,7 +49,7 @@ type running struct {
 
 // start makes the socket, starts a box behind it, and waits until that serves under the policy.
 func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy) (*running, error) {
-	egress, err := Listen(socket)
+	egress, err := Listen(socket, c.owner())
 	if err != nil {
 		return nil, err
 	}

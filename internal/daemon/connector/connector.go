@@ -45,6 +45,7 @@ type Connector struct {
 	Names      func() *skepv1.ResolverUpdate  // what the host knows now
 	Sink       *Sink
 	Counts     *metrics.Counts // nil: nothing is counted
+	Owner      int             // whom each agent's socket belongs to; 0: us
 	UDP        bool            // connect-udp is served
 	Flows      int             // of one agent; 0: the most there may be
 	Head, Idle time.Duration   // 0: the defaults
@@ -200,6 +201,14 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 		return fmt.Errorf("change what %s may reach: %w", b.Agent, err)
 	}
 	return c.Sink.event(s.run.who, "swapped", "")
+}
+
+// owner is whom sockets belong to. Root, who has no need of it, stands for nobody else.
+func (c *Connector) owner() int {
+	if c.Owner == 0 {
+		return Ours
+	}
+	return c.Owner
 }
 
 // own is the directory of a socket below Dir.

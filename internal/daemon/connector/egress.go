@@ -16,6 +16,9 @@ import (
 // maxPath is how long a socket's path may be, in bytes: what every guest can name (B30).
 const maxPath = 104
 
+// Ours is the owner of what belongs to the connector's own user.
+const Ours = -1
+
 // onTCP begins the address of a listener that is no path (B32).
 const onTCP = "tcp:"
 
@@ -30,20 +33,31 @@ func OnTCP(at netip.AddrPort) (string, error) {
 
 // Listen makes the socket of one agent: mode 0600, in a directory of ours that nobody
 // else enters (B30). A dead socket is replaced; what lives or is no socket is not (B31).
-func Listen(path string) (*os.File, error) {
+//
+// With another owner than Ours, socket and directory belong to that user, who is the cell's
+// root on this host (B30): what it does to them it does to its own channel.
+func Listen(path string, owner int) (*os.File, error) {
 	if at, ok := strings.CutPrefix(path, onTCP); ok {
 		return listenTCP(at)
 	}
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the socket path %s has %d bytes; at most %d are allowed: choose a shorter one", path, len(path), maxPath)
 	}
-	if err := Directory(filepath.Dir(path)); err != nil {
+	if err := Directory(filepath.Dir(path), owner); err != nil {
 		return nil, err
 	}
 	if err := replaceable(path); err != nil {
 		return nil, err
 	}
-	return sys.ListenUnix(path, sys.Stream)
+	f, err := sys.ListenUnix(path, sys.Stream)
+	if err != nil || owner == Ours {
+		return f, err
+	}
+	if err := os.Lchown(path, owner, -1); err != nil {
+		_, _ = f.Close(), os.Remove(path)
+		return nil, fmt.Errorf("give the socket to its cell: %w", err)
+	}
+	return f, nil
 }
 
 func listenTCP(at string) (*os.File, error) {
@@ -59,13 +73,20 @@ func listenTCP(at string) (*os.File, error) {
 	return t.File()
 }
 
-// Directory makes dir, or sees that it is ours alone.
-func Directory(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, fs.ErrExist) {
-		if err != nil {
-			err = fmt.Errorf("make the directory of a socket: %w", err)
+// Directory makes dir for its owner, or sees that it is the owner's or ours, and nobody
+// else's.
+func Directory(dir string, owner int) error {
+	switch err := os.Mkdir(dir, 0o700); {
+	case err == nil && owner == Ours:
+		return nil
+	case err == nil:
+		if err := os.Lchown(dir, owner, -1); err != nil {
+			_ = os.Remove(dir)
+			return fmt.Errorf("give the directory of a socket to its cell: %w", err)
 		}
-		return err
+		return nil
+	case !errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("make the directory of a socket: %w", err)
 	}
 	f, stat, err := sys.OpenDir(dir)
 	if err != nil {
@@ -73,7 +94,7 @@ func Directory(dir string) error {
 	}
 	_ = f.Close()
 	switch {
-	case int(stat.UID) != os.Getuid():
+	case int(stat.UID) != os.Getuid() && int(stat.UID) != owner:
 		return fmt.Errorf("the directory %s is another user's: the socket of a cell needs one of its own", dir)
 	case stat.Mode&0o077 != 0:
 		return fmt.Errorf("the directory %s is open to others (mode %04o): chmod 700 %[1]s, or name a directory of its own", dir, stat.Mode&0o777)

@@ -108,7 +108,7 @@ func (o options) connector(ctx context.Context) (*connector.Connector, error) {
 	}
 	c := &connector.Connector{
 		Box: filepath.Join(programs, "skep-box"), Dir: o.dir, Unverified: o.unverified, Ceiling: o.ceilingNow,
-		UDP: o.udp, Flows: o.flows, Head: o.head, Idle: o.idle, Generation: o.generation,
+		Owner: o.owner, UDP: o.udp, Flows: o.flows, Head: o.head, Idle: o.idle, Generation: o.generation,
 		Names: func() *skepv1.ResolverUpdate { return nil },
 	}
 	if o.metrics != "" {
@@ -212,7 +212,7 @@ func (o options) attach(ctx context.Context, c *connector.Connector) (connector.
 
 // serve answers the connector API until the end.
 func (o options) serve(ctx context.Context, c *connector.Connector, stderr io.Writer) error {
-	control, err := connector.Listen(o.control)
+	control, err := connector.Listen(o.control, connector.Ours)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (o options) serve(ctx context.Context, c *connector.Connector, stderr io.Wr
 	if err != nil {
 		return fmt.Errorf("serve the control socket: %w", err)
 	}
-	if err := connector.Directory(o.dir); err != nil {
+	if err := connector.Directory(o.dir, connector.Ours); err != nil {
 		return err
 	}
 	s := c.Server()

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 )
@@ -20,6 +21,7 @@ type options struct {
 	ceiling, records     string
 	metrics              string
 	udp                  bool
+	owner                int
 	flows                int
 	head, idle           time.Duration
 	generation           uint64
@@ -67,6 +69,7 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.ceiling, "ceiling", "", "ceiling that no bundle passes (default /etc/skep/ceiling.yaml, if it is there)")
 	f.StringVar(&o.records, "records", "-", "file to append records to; - is the standard output")
 	f.StringVar(&o.metrics, "metrics", "", "path of a socket, or an address of loopback, that serves /metrics; off without it")
+	f.IntVar(&o.owner, "socket-uid", 0, "user on this host that sockets and their directories belong to, as a cell's mapped root; as root only")
 	f.BoolVar(&o.udp, "udp", false, "serve connect-udp")
 	f.IntVar(&o.flows, "max-flows", 0, "open connections of one cell, at most and by default 1024")
 	f.DurationVar(&o.head, "head-time", 0, "for a request head, at most and by default 15s")
@@ -96,6 +99,8 @@ func (o options) check(command string) error {
 		return errors.New("a cell without a bundle has no credential: remove --credential-issuer, --credential-audience and --insecure-unverified-bundle")
 	case len(o.allow) == 0 && !o.unverified && (o.issuer == "" || o.audience == ""):
 		return errors.New("a bundle is verified: give --credential-issuer and --credential-audience, or --insecure-unverified-bundle to believe it")
+	case o.owner != 0 && (o.owner < 0 || os.Geteuid() != 0):
+		return errors.New("--socket-uid takes the number of a user, and only root can give a socket away")
 	case o.flows < 0 || o.head < 0 || o.idle < 0:
 		return errors.New("a limit cannot be negative")
 	case strings.TrimSpace(o.records) == "":

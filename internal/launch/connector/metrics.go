@@ -26,7 +26,7 @@ func (o options) serveMetrics(counts *metrics.Counts) (stop func(), err error) {
 			return nil, fmt.Errorf("read --metrics: %w", err)
 		}
 	}
-	socket, err := connector.Listen(at)
+	socket, err := connector.Listen(at, connector.Ours)
 	if err != nil {
 		return nil, fmt.Errorf("serve --metrics: %w", err)
 	}
