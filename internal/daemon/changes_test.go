@@ -87,6 +87,7 @@ func (l *lab) fetch(ticket string) {
 
 func TestDifferenceIsShownMergedAndRecorded(t *testing.T) {
 	l := newLab(t).start()
+	l.daemon.changes.Later = nil // the layer goes before the answer, and not some time after it
 	ctx := context.Background()
 	c := l.changed()
 	paths, hash, layer := l.diff(c.Id)

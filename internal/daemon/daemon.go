@@ -177,7 +177,7 @@ func open(ctx context.Context, c Config, inherited *left.State, h *bequest.Heir)
 		Driver: c.Driver, Limits: d.feature.Limits, Ceiling: c.Ceiling, Own: d.reading.Own, Proved: d.proved, Settings: c.Settings,
 	}
 	d.changes = &changes.Changes{
-		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: d.record, Held: d.heldRoots, Log: c.Log,
+		Layers: c.Driver, Desk: d.desk, Cells: d.cells, Record: d.record, Held: d.heldRoots, Later: d.later, Log: c.Log,
 	}
 	if c.Models != nil {
 		d.models = c.Models(d.RecordModel, d.modelsAgain)

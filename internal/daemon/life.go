@@ -374,6 +374,24 @@ func (d *Daemon) heldRoots(id string) (*handover.Bundle, error) {
 	return b, nil
 }
 
+// later does what nobody waits for but our own end.
+func (d *Daemon) later(do func()) {
+	d.mu.Lock()
+	ending := d.ending
+	if !ending {
+		d.work.Begin()
+	}
+	d.mu.Unlock()
+	if ending {
+		do()
+		return
+	}
+	go func() {
+		defer d.work.End()
+		do()
+	}()
+}
+
 // removeLayer is for where nothing can be done about a failure: what is left is
 // tried again at the next start.
 func (d *Daemon) removeLayer(id string) {
