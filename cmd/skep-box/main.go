@@ -15,6 +15,7 @@ import (
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/box"
 	"skep.dev/skep/internal/box/tunneled"
+	"skep.dev/skep/internal/dest/desk"
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
@@ -50,6 +51,7 @@ func serveCell() error {
 	}
 	config.Internet = &internet.Dest{}
 	config.Gateway = func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} }
+	config.Desk = func(d *boundary.Denials, p *box.People) boundary.Dest { return desk.New(d, p) }
 	config.Confine = box.Confine
 	return box.Run(context.Background(), config)
 }

@@ -37,6 +37,14 @@ type Proposal struct {
 	Host      string `json:"host"` // normalised name or plain address
 	Port      uint16 `json:"port"`
 	Transport string `json:"transport"` // tcp, udp
+	// Drafted says that the agent asked for it by itself, not by trying (B232).
+	Drafted bool `json:"drafted,omitempty"`
+}
+
+// about reports whether two ask for the same.
+func (p Proposal) about(other Proposal) bool {
+	p.Drafted = other.Drafted
+	return p == other
 }
 
 // Addr is the address that the proposal names; invalid where it names a host.

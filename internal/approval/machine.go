@@ -56,7 +56,7 @@ func (m *Machine) Open(a Ask) (*Card, error) {
 		if c.State == Pending {
 			open++
 		}
-		if c.Proposal == a.Proposal && (c.State == Pending || m.stands(c)) {
+		if c.Proposal.about(a.Proposal) && (c.State == Pending || m.stands(c)) {
 			c.Count += a.Count
 			return new(*c), nil
 		}
@@ -299,16 +299,23 @@ func (m *Machine) End(cell string) error {
 	defer m.mu.Unlock()
 	var failed error
 	for _, c := range m.cells[cell] {
-		if stop := m.stops[c.ID]; stop != nil {
-			stop()
-			delete(m.stops, c.ID)
-		}
 		if c.State == Pending && failed == nil {
 			failed = m.Journal.Append(cell, m.decided(c, "block", "nobody", "end of the cell", "", "withdrawn"))
 		}
 	}
-	delete(m.cells, cell)
+	m.forget(cell)
 	return failed
+}
+
+// forget is for mu held.
+func (m *Machine) forget(cell string) {
+	for _, c := range m.cells[cell] {
+		if stop := m.stops[c.ID]; stop != nil {
+			stop()
+			delete(m.stops, c.ID)
+		}
+	}
+	delete(m.cells, cell)
 }
 
 // MinPrefix is how much of an id is enough to name a card.
@@ -319,4 +326,11 @@ func newID() string {
 	var raw [10]byte
 	_, _ = rand.Read(raw[:]) // never fails (crypto/rand)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(raw[:]))
+}
+
+// Forget leaves a cell without a word: whoever asked only reads what was.
+func (m *Machine) Forget(cell string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(cell)
 }

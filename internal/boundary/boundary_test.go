@@ -328,3 +328,40 @@ func TestLimitsArePublished(t *testing.T) {
 		t.Errorf("docs/limits.md does not hold the table; it should be:\n%s", Table())
 	}
 }
+
+// B140: a question does not wait to be counted; its repeats do (B17).
+func TestQuestionsAreNotKeptWaiting(t *testing.T) {
+	now := time.Unix(1000, 0)
+	rec := &notes{}
+	r := NewRefusals(rec, func() time.Time { return now })
+	ask := Record{Request: flow.Request{Name: "a.test", Port: 443, Transport: flow.TCP, Count: 1}, Verdict: flow.Verdict{Decision: flow.Ask, Reason: flow.ApprovalNeeded}}
+	deny := ask
+	deny.Verdict = flow.Verdict{Reason: flow.NotOnAllowlist}
+	r.Add(deny)
+	for range 3 {
+		r.Add(ask)
+		if err := r.Flush(context.Background(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-r.Urgent():
+	default:
+		t.Error("nobody is told")
+	}
+	if len(rec.all) != 1 || rec.all[0].Request.Count != 1 {
+		t.Errorf("%+v", rec.all)
+	}
+	now = now.Add(Coalesce)
+	if err := r.Flush(context.Background(), false); err != nil || len(rec.all) != 3 || rec.all[2].Request.Count != 2 {
+		t.Errorf("%v, %+v", err, rec.all)
+	}
+}
+
+// notes keeps what it is told.
+type notes struct{ all []Record }
+
+func (n *notes) Record(_ context.Context, r Record) error {
+	n.all = append(n.all, r)
+	return nil
+}

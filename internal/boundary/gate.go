@@ -26,6 +26,8 @@ type Gate struct {
 	Refusals *Refusals
 	Internet Dest
 	Model    Dest          // nil where the cell has no model right
+	Desk     Dest          // answers what was refused (B230); nil where nobody does
+	Denials  *Denials      // what it tells of; nil keeps none
 	Flows    int           // how many may be open at once (B150)
 	Bytes    *Bytes        // what they may carry; nil without a bound
 	Idle     time.Duration // how long nothing may move in one; 0: IdleTCP
@@ -167,6 +169,7 @@ func (g *Gate) refuse(ctx context.Context, r Record) {
 	ctx = context.WithoutCancel(ctx)
 	r.Kind = Denied
 	r.Decision = r.Verdict.Refusal().Word()
+	g.Denials.note(r)
 	if !g.Refusals.Itemise() || g.record(ctx, r) != nil {
 		g.Refusals.Add(r)
 	}
@@ -174,13 +177,18 @@ func (g *Gate) refuse(ctx context.Context, r Record) {
 
 // dest picks the row of B70; an allowed Request is in one of the two.
 func (g *Gate) dest(q flow.Request) Dest {
-	if policy.Dispatch(q) != policy.RowModel {
-		return g.Internet
+	dest := g.Internet
+	switch policy.Dispatch(q) {
+	case policy.RowModel:
+		dest = g.Model
+	case policy.RowDesk:
+		dest = g.Desk
+	case policy.RowEgress, policy.RowNone:
 	}
-	if g.Model == nil {
+	if dest == nil {
 		return nowhere{}
 	}
-	return g.Model
+	return dest
 }
 
 func failed(ctx context.Context, r Record, err error) (Record, string) {
@@ -213,6 +221,11 @@ func (g *Gate) outcome(ctx context.Context, r Record) {
 	r.Kind = Outcome
 	r.Duration = g.Now().Sub(r.Time)
 	r.Decision = decisionOf(r.Verdict.Reason)
+	switch r.Verdict.Reason {
+	case flow.None, flow.IdleTimeout, flow.Revoked:
+	default:
+		g.Denials.note(r)
+	}
 	// The flow keeps its place until it is written, so that as many can wait as may be
 	// open. An error is the end of the box: the ledger then has a flow without an end,
 	// which says as much.

@@ -17,9 +17,18 @@ type Refusals struct {
 	now      func() time.Time
 	rate     *route.Bucket
 
+	urgent chan struct{}
+
 	mu      sync.Mutex
-	waiting map[refusalKey]*Record
-	order   []refusalKey // oldest first
+	waiting map[refusalKey]*waiting
+	order   []refusalKey // those that are due first are first
+	asked   map[refusalKey]time.Time
+}
+
+// waiting is a record and when it is to be written.
+type waiting struct {
+	Record
+	due time.Time
 }
 
 // refusalKey is what makes two refusals identical.
@@ -31,8 +40,12 @@ type refusalKey struct {
 
 // NewRefusals gathers for one recorder; now is the clock.
 func NewRefusals(recorder Recorder, now func() time.Time) *Refusals {
-	return &Refusals{recorder: recorder, now: now, rate: route.NewBucket(Itemised, now), waiting: map[refusalKey]*Record{}}
+	return &Refusals{recorder: recorder, now: now, rate: route.NewBucket(Itemised, now),
+		waiting: map[refusalKey]*waiting{}, asked: map[refusalKey]time.Time{}, urgent: make(chan struct{}, 1)}
 }
+
+// Urgent has a value when something is due at once: a person is to be asked (B140).
+func (r *Refusals) Urgent() <-chan struct{} { return r.urgent }
 
 // Itemise reports whether one more refusal may have a record of its own now;
 // above Itemised in a second they are counted.
@@ -54,8 +67,35 @@ func (r *Refusals) Add(rec Record) {
 		return
 	}
 	rec.Time = r.now()
-	r.waiting[key] = &rec
+	if r.asks(key, rec) {
+		r.waiting[key] = &waiting{rec, rec.Time}
+		r.order = append([]refusalKey{key}, r.order...)
+		select {
+		case r.urgent <- struct{}{}:
+		default:
+		}
+		return
+	}
+	r.waiting[key] = &waiting{rec, rec.Time.Add(Coalesce)}
 	r.order = append(r.order, key)
+}
+
+// asks reports whether a refusal puts a question to a person for the first time in a
+// while: that does not wait to be counted. It is for holders of mu.
+func (r *Refusals) asks(key refusalKey, rec Record) bool {
+	if rec.Verdict.Decision != flow.Ask {
+		return false
+	}
+	for other, at := range r.asked {
+		if rec.Time.Sub(at) >= Coalesce {
+			delete(r.asked, other)
+		}
+	}
+	if _, is := r.asked[key]; is || len(r.asked) >= WaitingRecords {
+		return false
+	}
+	r.asked[key] = rec.Time
+	return true
 }
 
 // anonymous keeps who and how many, and drops where to.
@@ -85,10 +125,10 @@ func (r *Refusals) due(all bool) []Record {
 	var out []Record
 	for len(r.order) > 0 {
 		rec := r.waiting[r.order[0]]
-		if !all && r.now().Sub(rec.Time) < Coalesce {
+		if !all && r.now().Before(rec.due) {
 			break
 		}
-		out = append(out, *rec)
+		out = append(out, rec.Record)
 		delete(r.waiting, r.order[0])
 		r.order = r.order[1:]
 	}
@@ -118,7 +158,9 @@ func (g *Gate) Early(e route.Refusal, host string) {
 		// The address came before its name was admitted, or after it was withdrawn.
 		v = flow.Verdict{Reason: flow.Busy, Rule: v.Rule, Line: v.Line}
 	}
-	g.Refusals.Add(Record{Request: q, Policy: p.version(), Verdict: v})
+	r := Record{Time: g.Now(), Request: q, Policy: p.version(), Verdict: v}
+	g.Denials.note(r)
+	g.Refusals.Add(r)
 }
 
 // Unlogged counts n refusals of which the kernel kept only a number (B17).

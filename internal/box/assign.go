@@ -138,6 +138,8 @@ func (r *reader) policy(b []byte) policy.Policy {
 			p.Ceiling = r.ceiling(r.message(f))
 		case 6:
 			p.AskUnlisted = r.flag(f)
+		case 8:
+			p.NoDesk = r.flag(f)
 		case 7:
 			p.Answers = append(p.Answers, r.answer(r.message(f)))
 		default:
@@ -244,6 +246,8 @@ func (r *reader) answer(b []byte) policy.Answer {
 			a.Once = r.flag(f)
 		case 8:
 			a.Used = r.flag(f)
+		case 9:
+			a.Drafted = r.flag(f)
 		default:
 			r.unknown("an answer", f)
 		}

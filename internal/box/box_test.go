@@ -307,8 +307,8 @@ func TestModelGateway(t *testing.T) {
 		t.Errorf("%q", body)
 	}
 	c.Close()
-	if _, err := l.dial(netip.AddrPortFrom(l.resolve("policy.skep.alt", false), 80).String()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("rows 2 and 3 answer as row 4: %v", err)
+	if _, err := l.dial(netip.AddrPortFrom(l.resolve("a.mcp.skep.alt", false), 80).String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("row 3 answers as row 4: %v", err)
 	}
 	l.finish()
 }

@@ -94,6 +94,8 @@ func (e *early) watch(ctx context.Context) {
 				e.count(ctx)
 			}
 			_ = e.gate.Refusals.Flush(ctx, false) // what fails waits for the next time
+		case <-e.gate.Refusals.Urgent():
+			_ = e.gate.Refusals.Flush(ctx, false)
 		case <-ctx.Done():
 			return
 		}

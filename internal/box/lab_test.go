@@ -312,3 +312,11 @@ func says(t *testing.T, c net.Conn, text string) {
 		t.Fatalf("echo of %q is %q, %v", text, got, err)
 	}
 }
+
+func (d *daemon) Draft(context.Context, *connect.Request[skepv1.DraftRequest]) (*connect.Response[skepv1.DraftResponse], error) {
+	return connect.NewResponse(&skepv1.DraftResponse{Card: "card"}), nil
+}
+
+func (d *daemon) Asked(_ context.Context, q *connect.Request[skepv1.AskedRequest]) (*connect.Response[skepv1.AskedResponse], error) {
+	return connect.NewResponse(&skepv1.AskedResponse{State: map[string]string{"card": "granted"}[q.Msg.Card]}), nil
+}

@@ -286,3 +286,7 @@ func TestNoModelNoGateway(t *testing.T) {
 	_ = next.Close()
 	l.finish()
 }
+
+func (b *book) Draft(string, *skepv1.DraftRequest) (string, error) { return "", nil }
+
+func (b *book) Asked(string, string) string { return "" }

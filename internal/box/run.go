@@ -39,6 +39,7 @@ type Config struct {
 
 	Internet Internet
 	Gateway  func(use func() (*h2.Conn, func())) boundary.Dest // makes the destination behind Model
+	Desk     func(*boundary.Denials, *People) boundary.Dest    // where a cell reads what it was refused
 	Confine  func() error                                      // Confine; tests of one process have none
 }
 
@@ -116,6 +117,7 @@ type box struct {
 	names    names
 
 	admission *admission
+	people    *People
 	door      doorway
 
 	handing       bool          // stopped for another box; the lifeline's own
@@ -137,6 +139,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	b := &box{
 		link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy,
 		failed: make(chan error, 5), parted: make(chan struct{}), cell: pause.New(), answers: pause.New(),
+		people: &People{link: l},
 	}
 	if s.warden != nil {
 		b.kernel.sock = s.warden
@@ -144,6 +147,10 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	b.gate = &boundary.Gate{
 		Identity: boundary.Identity{Cell: a.cell, Agent: a.agent, Generation: a.generation},
 		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
+		Denials: &boundary.Denials{},
+	}
+	if c.Desk != nil {
+		b.gate.Desk = c.Desk(b.gate.Denials, b.people)
 	}
 	b.limit(ctx, a.limits)
 	if err := b.install(b.policy, a.names); err != nil {
@@ -247,7 +254,7 @@ func (b *box) probe(ctx context.Context) error {
 	if _, err := b.kernel.refused(ctx); err != nil {
 		return err
 	}
-	q := flow.Request{Cell: b.gate.Identity.Cell, Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Policy, Port: 80, Count: 1}
+	q := flow.Request{Cell: b.gate.Identity.Cell, Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Nobody, Port: 80, Count: 1}
 	if v := policy.Decide(q, b.gate.Policy()); v.Allowed() {
 		return fmt.Errorf("the probe of the policy allowed %s", q.Destination())
 	}
@@ -320,5 +327,6 @@ func (b *box) swap(ctx context.Context, p policy.Policy) error {
 	ctx, cancel := context.WithTimeout(ctx, swapBy)
 	defer cancel()
 	b.admission.follow(ctx)
+	b.people.heard()
 	return nil
 }

@@ -27,7 +27,7 @@ func warm(ctx context.Context) error {
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("warm: %w", err)
 	}
-	q := flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Policy, Port: 80, Count: 1}
+	q := flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Nobody, Port: 80, Count: 1}
 	v := policy.Decide(q, *p)
 	dns := &route.Resolver{Table: route.NewTable(1), Gate: closed{}, Rate: route.NewBucket(1, time.Now)}
 	if query, err := probeQuery(); err == nil {

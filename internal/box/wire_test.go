@@ -45,8 +45,8 @@ func TestAssignmentIsRead(t *testing.T) {
 	span := &skepv1.BoxRange{Cidr: "10.0.0.0/8", Ports: []*skepv1.BoxPorts{{First: 1, Last: 65535}}}
 	m := &skepv1.Assignment{
 		Cell: "cell", Agent: "agent.example", Generation: 1 << 63, Limits: &skepv1.BoxLimits{OpenFlows: 7, NewFlowsPerSecond: 8, IdleTcpSeconds: 9, Leased: true},
-		Policy: &skepv1.BoxPolicy{Version: "v", Rules: []*skepv1.BoxRule{named, suffix}, ResolvedAddresses: []*skepv1.BoxRange{span}, Model: true, AskUnlisted: true, Answers: []*skepv1.BoxAnswer{
-			{Id: "approval-a", Name: "a.test", Port: 443, Allow: true, Once: true, Used: true}, {Id: "approval-b", Ip: "9.9.9.9", Port: 53, Udp: true},
+		Policy: &skepv1.BoxPolicy{Version: "v", Rules: []*skepv1.BoxRule{named, suffix}, ResolvedAddresses: []*skepv1.BoxRange{span}, Model: true, AskUnlisted: true, NoDesk: true, Answers: []*skepv1.BoxAnswer{
+			{Id: "approval-a", Name: "a.test", Port: 443, Allow: true, Once: true, Used: true, Drafted: true}, {Id: "approval-b", Ip: "9.9.9.9", Port: 53, Udp: true},
 		}, Ceiling: &skepv1.BoxCeiling{
 			Limits: true, Allow: []*skepv1.BoxRule{literal}, ResolvedAddresses: []*skepv1.BoxRange{span}, Deny: []*skepv1.BoxRule{cidr}, Open: []*skepv1.BoxRange{span}, NoFloor: true, MixedRefuse: true,
 		}},
@@ -69,8 +69,8 @@ func TestAssignmentIsRead(t *testing.T) {
 	spans := []policy.Range{{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: all}}
 	want := &assignment{
 		cell: "cell", agent: "agent.example", generation: 1 << 63, limits: limits{openFlows: 7, newFlows: 8, idleSeconds: 9, leased: true},
-		policy: &policy.Policy{Version: "v", Rules: r[:2], Resolved: spans, Model: true, AskUnlisted: true, Answers: []policy.Answer{
-			{ID: "approval-a", Name: "a.test", Port: 443, Transport: flow.TCP, Allow: true, Once: true, Used: true}, {ID: "approval-b", Addr: addr("9.9.9.9"), Port: 53, Transport: flow.UDP},
+		policy: &policy.Policy{Version: "v", Rules: r[:2], Resolved: spans, Model: true, AskUnlisted: true, NoDesk: true, Answers: []policy.Answer{
+			{ID: "approval-a", Name: "a.test", Port: 443, Transport: flow.TCP, Allow: true, Once: true, Used: true, Drafted: true}, {ID: "approval-b", Addr: addr("9.9.9.9"), Port: 53, Transport: flow.UDP},
 		}, Ceiling: policy.Ceiling{
 			Limits: true, Allow: r[2:3], Resolved: spans, Deny: r[3:], Open: spans, NoFloor: true, Mixed: true,
 		}},

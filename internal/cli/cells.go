@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"connectrpc.com/connect"
@@ -50,18 +49,12 @@ func (a *App) ps(ctx context.Context, all bool) error {
 		}
 		return nil
 	}
-	var table strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "CELL\tNAME\tSTATE\tSTARTED\tENDED BY\tREFUSED\tPROGRAM")
-	for _, c := range r.Msg.Cells {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Id, words.Dash(c.Name), words.State(c.State), words.Clock(c.Created),
-			words.Dash(endText(c)), c.CrossingsRefused, escape.Line(strings.Join(c.Argv, " ")))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err = io.WriteString(a.Out, narrow(table.String(), a.columns()))
-	return err
+	return a.table("CELL\tNAME\tSTATE\tSTARTED\tENDED BY\tREFUSED\tPROGRAM", func(w io.Writer) {
+		for _, c := range r.Msg.Cells {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Id, words.Dash(c.Name), words.State(c.State), words.Clock(c.Created),
+				words.Dash(endText(c)), c.CrossingsRefused, escape.Line(strings.Join(c.Argv, " ")))
+		}
+	})
 }
 
 // columns is the width of the terminal that the output goes to, 0 where there is none.

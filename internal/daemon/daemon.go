@@ -16,6 +16,7 @@ import (
 	"skep.dev/skep/internal/daemon/admit"
 	"skep.dev/skep/internal/daemon/advice"
 	"skep.dev/skep/internal/daemon/allowance"
+	"skep.dev/skep/internal/daemon/approvals"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
@@ -100,6 +101,7 @@ type Daemon struct {
 	models   Models
 	bytes    *allowance.Accounts
 	owners   traffic.Owners
+	asked    *approvals.Approvals
 	feature  cell.Features
 	instance string
 	api, fds *os.File // listening sockets, once they are there
@@ -160,6 +162,9 @@ func open(ctx context.Context, c Config, inherited *left.State, h *bequest.Heir)
 		Append: d.record.Append, Seal: func(id string) error { return d.ledger.EndCell(id) }, Cells: d.cells, Now: c.Clock.Now, Log: c.Log,
 		Changed: func(id string) int64 { return measure.Changed(d.house.Layer(id)) },
 	}
+	if d.asked, err = d.approvals(); err != nil {
+		return nil, err
+	}
 	d.desk = handover.NewDesk(c.Clock, c.Owners...)
 	d.reading = &reading.Reading{
 		Ledger: d.ledger, Dir: filepath.Join(c.State, "ledger"), Cells: d.cells, Clock: c.Clock,
@@ -214,7 +219,7 @@ func (d *Daemon) reconcile(ctx context.Context, rests []string) error {
 	}
 	f := orphans.Finder{
 		Cells: d.cells, House: d.house, Book: d.book, End: d.Orphan, Lives: func(id string) bool { return d.lifeOf(id) != nil },
-		Clear: d.clear, Drop: d.removeLayer, Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
+		Clear: d.clear, Drop: d.removeLayer, Answers: d.recoverAnswers, Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
 	}
 	return f.Reconcile(ctx, rests)
 }

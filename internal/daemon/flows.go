@@ -35,6 +35,7 @@ func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.F
 		return nil, err
 	}
 	d.count(l, taken.Keep)
+	d.ask(l, taken.Keep)
 	return taken.Refused, nil
 }
 
@@ -51,6 +52,18 @@ func (r recorder) Lease(id string, spent int64) (int64, error) {
 	r.cell.boundary.Leased(r.box, n)
 	return n, err
 }
+
+// Draft implements boxlink.Recorder.
+func (r recorder) Draft(id string, q *skepv1.DraftRequest) (string, error) {
+	record, ok := r.cells.Get(id)
+	if !ok {
+		return "", errNotLive
+	}
+	return r.asked.Draft(record, q)
+}
+
+// Asked implements boxlink.Recorder.
+func (r recorder) Asked(id, card string) string { return r.asked.Asked(id, card) }
 
 // collect settles what a cell was lent, before its end is recorded, and tells what of
 // it counts as spent.

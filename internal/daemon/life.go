@@ -37,6 +37,7 @@ type life struct {
 	endBox      func() error // lets the box write what is left, once
 
 	boundary boxes.Boundary
+	swapping sync.Mutex // around each change of the boxes' policy
 
 	mu      sync.Mutex
 	running cell.Running
@@ -239,6 +240,7 @@ func (l *life) finish(result cell.Result) {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}
 	l.d.endModel(ctx, l)
+	l.d.withdraw(l)
 	spent := l.d.collect(l)
 	l.mu.Lock()
 	cause := l.cause

@@ -56,7 +56,7 @@ func (d *Daemon) proved() (selftest.Proof, error) {
 
 // runProof runs the proving program in a cell that is built as every other is.
 func (d *Daemon) runProof(ctx context.Context) (output string, err error) {
-	policy, err := d.policy(&profile.Profile{})
+	policy, err := d.policy(&life{profile: &profile.Profile{}})
 	if err != nil {
 		return "", err
 	}

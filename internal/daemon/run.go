@@ -11,14 +11,12 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/admit"
-	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/furniture"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/terms"
-	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -125,7 +123,7 @@ func (d *Daemon) build(l *life, a *admit.Application) (err error) {
 	if l.unfurnished != nil {
 		return l.unfurnished
 	}
-	policy, err := d.policy(a.Profile)
+	policy, err := d.policy(l)
 	if err != nil {
 		return err
 	}
@@ -215,13 +213,4 @@ func (d *Daemon) tellOnce(id string, out *connect.ServerStream[skepv1.CellEvent]
 		return connect.NewError(connect.CodeNotFound, cells.ErrNone)
 	}
 	return out.Send(&skepv1.CellEvent{Cell: cells.Message(r)})
-}
-
-// policy is what the box decides by.
-func (d *Daemon) policy(p *profile.Profile) (*skepv1.BoxPolicy, error) {
-	ceiling, err := d.Ceiling()
-	if err != nil {
-		return nil, err
-	}
-	return boxlink.Wire(boxlink.PolicyOf(p, ceiling))
 }

@@ -35,7 +35,7 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) error {
 	old := l.boundary.Now()
 	policy := old.Link.Policy()
 	if policy == nil {
-		if policy, err = d.policy(l.profile); err != nil {
+		if policy, err = d.policy(l); err != nil {
 			next.Kill()
 			return err
 		}

@@ -6,6 +6,7 @@ import "strings"
 const (
 	Model  = "mesh.skep.alt"   // model gateway (B70 row 1)
 	Policy = "policy.skep.alt" // what was refused (B70 row 2)
+	Nobody = "nobody.skep.alt" // what no policy allows: a new one is asked for it (B163)
 )
 
 // UnderAlt reports whether a normalised name is alt or lies below it. Such a

@@ -25,9 +25,12 @@ type Answer struct {
 	Port      uint16
 	Transport flow.Transport
 
-	Allow bool
-	Once  bool // for one flow
-	Used  bool // of once: which has been, and the answer stands for it alone
+	// Drafted says that the cell asked for it by itself (B232): it stands where no rule
+	// matches, also where nobody would be asked.
+	Drafted bool
+	Allow   bool
+	Once    bool // for one flow
+	Used    bool // of once: which has been, and the answer stands for it alone
 }
 
 // IsOnce tells whether a rule of a verdict is an answer for one flow.
@@ -62,6 +65,11 @@ func unlistedDemand(q flow.Request) demand {
 	d := r.demands()
 	d.ask = true
 	return d
+}
+
+// drafted reports whether a person has said yes to a draft of just this.
+func (d *decider) drafted() bool {
+	return slices.ContainsFunc(d.p.Answers, func(a Answer) bool { return a.Drafted && a.Allow && !a.Used && a.about(d.q) })
 }
 
 // answer is the verdict about a flow of which a person is asked: what the person said,

@@ -13,10 +13,11 @@ const NotPermitted = "not permitted by the operator"
 // Row is where a destination is handled, a row of B70.
 type Row uint8
 
-// RowEgress is row 5; RowNone is row 4, and for now rows 2 and 3, too.
+// RowEgress is row 5; RowNone is row 4, and for now row 3, too.
 const (
 	RowNone Row = iota
 	RowModel
+	RowDesk
 	RowEgress
 )
 
@@ -25,6 +26,8 @@ func Dispatch(q flow.Request) Row {
 	switch {
 	case q.Name == name.Model:
 		return RowModel
+	case q.Name == name.Policy:
+		return RowDesk
 	case q.Name != "" && name.UnderAlt(q.Name):
 		return RowNone
 	}
@@ -51,6 +54,8 @@ func decide(q flow.Request, p Policy) (flow.Verdict, demand) {
 	switch Dispatch(q) {
 	case RowModel:
 		return d.model(), demand{}
+	case RowDesk:
+		return d.desk(), demand{}
 	case RowEgress:
 		return d.egress()
 	}
@@ -76,6 +81,19 @@ func (d *decider) model() flow.Verdict {
 	return flow.Verdict{Decision: flow.Allow, Rule: "model"}
 }
 
+// desk is row 2 of B70: where a cell reads what it was refused (B230).
+func (d *decider) desk() flow.Verdict {
+	switch {
+	case d.p.NoDesk:
+		return flow.Verdict{Reason: flow.NotOnAllowlist}
+	case d.q.Transport != flow.TCP:
+		return flow.Verdict{Reason: flow.TransportNotAllowed}
+	case d.q.Port != 80:
+		return flow.Verdict{Reason: flow.PortNotAllowed}
+	}
+	return flow.Verdict{Decision: flow.Allow, Rule: "policy"}
+}
+
 // egress is row 5 of B70: the ceiling's denials, the address walls, then the
 // profile and the ceiling's own rules. What the two demand adds up.
 func (d *decider) egress() (flow.Verdict, demand) {
@@ -96,7 +114,7 @@ func (d *decider) egress() (flow.Verdict, demand) {
 		return flow.Verdict{Reason: unlisted, AllowWith: NotPermitted}, demand{}
 	case onFloor:
 		return flow.Verdict{Reason: unlisted, AllowWith: openLine(floor, d.q.Port)}, demand{}
-	case !mine.ok && d.p.AskUnlisted:
+	case !mine.ok && (d.p.AskUnlisted || d.drafted()):
 		mine.ok, mine.demand = true, unlistedDemand(d.q)
 	case !mine.ok:
 		return flow.Verdict{Reason: mine.why, Rule: mine.rule.ID, Line: mine.rule.Line, AllowWith: allowLine(mine.q)}, demand{}

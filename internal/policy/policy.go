@@ -19,6 +19,7 @@ type Policy struct {
 	Model    bool    // the cell has a model right (B70 row 1)
 	Ceiling  Ceiling
 
+	NoDesk      bool     // policy.skep.alt is not there for the cell (B230)
 	AskUnlisted bool     // a person is asked about what no rule matches (B85)
 	Answers     []Answer // what people said when they were asked (B143)
 }

@@ -58,7 +58,7 @@ func TestDecide(t *testing.T) {
 		{"a.d.test", 22, "one", flow.None}, {"a.b.d.test", 22, "", flow.NotOnAllowlist},
 		{"a.d.test", 25, "one", flow.PortNotAllowed}, {"a.d.test", 587, "one", flow.PortNotAllowed}, {"m.test", 587, "mail", flow.None},
 		{name.Model, 80, "model", flow.None}, {name.Model, 443, "", flow.PortNotAllowed}, {"x.alt", 443, "", flow.NotOnAllowlist},
-		{name.Policy, 80, "", flow.NotOnAllowlist}, {"a.mcp.skep.alt", 80, "", flow.NotOnAllowlist},
+		{name.Policy, 80, "policy", flow.None}, {name.Policy, 443, "", flow.PortNotAllowed}, {name.Nobody, 80, "", flow.NotOnAllowlist}, {"a.mcp.skep.alt", 80, "", flow.NotOnAllowlist},
 		{"fe80::1%eth0", 7, "", flow.ScopedIP}, {"100.64.0.7", 443, "", flow.IPNotOnAllowlist}, {"100::7", 443, "", flow.IPNotOnAllowlist},
 	} {
 		v := Decide(out(c.dest, c.port), p)

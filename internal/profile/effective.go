@@ -59,6 +59,9 @@ func (p *Profile) effectiveNet(b *strings.Builder) {
 		lines = append(lines, "  - {"+netFields(r)+"}\n")
 	}
 	section(b, "net", lines)
+	if p.NoDesk {
+		b.WriteString("policy_endpoint: off\n")
+	}
 	if p.AskUnlisted {
 		b.WriteString("unlisted: ask\n")
 	}

@@ -26,5 +26,5 @@ func sectionKeys() map[string][]string {
 
 // laterKeys are known, and refused until something enforces them.
 func laterKeys() []string {
-	return []string{"exec", "secrets", "spawn", "serves", "extends", "policy_endpoint", "agent_socket"}
+	return []string{"exec", "secrets", "spawn", "serves", "extends", "agent_socket"}
 }

@@ -23,6 +23,7 @@ func Narrow(base, found *Profile) (*Profile, Faults) {
 		Home: base.Home, Env: n.env(), Raw: base.Raw && (found.Raw || found.Line("terminal") == 0),
 	}
 	out.AskUnlisted = base.AskUnlisted && (found.AskUnlisted || found.Line("unlisted") == 0)
+	out.NoDesk = base.NoDesk || found.NoDesk
 	if found.AskUnlisted && !base.AskUnlisted {
 		n.wider(found.Line("unlisted"), "unlisted: ask", "a question about what no rule names")
 	}

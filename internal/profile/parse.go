@@ -55,7 +55,7 @@ func (r parser) all(root *strict.Node) {
 		}
 	}
 	readers := map[string]func(*strict.Node){
-		"version": r.version, "paths": r.paths, "net": r.net, "unlisted": r.unlisted,
+		"version": r.version, "paths": r.paths, "net": r.net, "unlisted": r.unlisted, "policy_endpoint": r.desk,
 		"resolved_addresses": r.resolved, "model": r.model, "budget": r.budget, "ledger": r.ledger,
 		"home": r.home, "env": r.env, "terminal": r.terminal,
 	}
@@ -77,6 +77,11 @@ func (r parser) net(n *strict.Node) {
 func (r parser) unlisted(n *strict.Node) {
 	word, ok := r.OneOf(n, "unlisted", "deny", "ask")
 	r.p.AskUnlisted = ok && word == "ask"
+}
+
+func (r parser) desk(n *strict.Node) {
+	word, ok := r.OneOf(n, "policy_endpoint", "on", "off")
+	r.p.NoDesk = ok && word == "off"
 }
 
 func (r parser) resolved(n *strict.Node) {

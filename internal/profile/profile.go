@@ -21,6 +21,8 @@ type Profile struct {
 	Dir   string // absolute: what relative paths were resolved against
 	Paths []PathRule
 	Net   []declared.NetRule
+	// NoDesk takes policy.skep.alt away, where a cell reads what it was refused (B230).
+	NoDesk bool
 	// AskUnlisted puts what no rule matches to a person (B85).
 	AskUnlisted bool
 	Resolved    []declared.Range // B85: private addresses that allowed names may have

@@ -73,6 +73,7 @@ net:
   - {cidr: 10.0.0.0/8, ports: [25]}
   - {name: "*", ports: [22], inner: off}
 unlisted: ask
+policy_endpoint: off
 resolved_addresses: [{cidr: 10.1.0.0/16, ports: [443]}]
 model: {roles: [coder, "gpt-4.1"], tokens: 200_000, usd: 5.00}
 budget: {cpus: 0.5, cpu_time: 1h30m, memory: {limit: 4GiB, if_available: true}, wall: 20m, pids: 256, disk: 10GiB, net: 1GiB}

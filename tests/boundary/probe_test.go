@@ -76,6 +76,14 @@ func (a attempt) make() (string, error) {
 		return a.ask("tcp")
 	case "burst":
 		return a.burst()
+	case "fetch":
+		return a.fetch()
+	case "draft":
+		return a.draft()
+	case "until closed":
+		return a.untilClosed()
+	case "knock":
+		return a.knock()
 	case "bulk":
 		return a.bulk()
 	case "hold":
@@ -169,6 +177,71 @@ func (a attempt) http() (string, error) {
 		got = append(got, text)
 	}
 	return strings.Join(got, " "), nil
+}
+
+// knock tries again until somebody opens, N times at most, and says so.
+func (a attempt) knock() (string, error) {
+	var err error
+	for range max(a.N, 1) {
+		var c net.Conn
+		if c, err = a.dial("tcp"); err == nil {
+			_ = c.Close()
+			return "open", nil
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	return "", err
+}
+
+// fetch gets a page: its status and what it says.
+func (a attempt) fetch() (string, error) {
+	answer, err := http.Get("http://" + a.At)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	return fmt.Sprint(answer.StatusCode, " ", string(body)), err
+}
+
+// draft asks the owner for what Say says, and waits for the word.
+func (a attempt) draft() (string, error) {
+	answer, err := http.Post("http://"+a.At+"/requests", "application/json", strings.NewReader(a.Say))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var card struct{ ID, State string }
+	if err := json.NewDecoder(answer.Body).Decode(&card); err != nil || answer.StatusCode != http.StatusAccepted {
+		return fmt.Sprint(answer.StatusCode), err
+	}
+	for card.State == "pending" {
+		answer, err := http.Get("http://" + a.At + "/requests/" + card.ID)
+		if err != nil {
+			return "", err
+		}
+		err = json.NewDecoder(answer.Body).Decode(&card)
+		_ = answer.Body.Close()
+		if err != nil {
+			return "", err
+		}
+	}
+	return card.State, nil
+}
+
+// untilClosed keeps a connection until the other side ends it.
+func (a attempt) untilClosed() (string, error) {
+	c, err := a.dial("tcp")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	_, err = c.Read(make([]byte, 1))
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return "", fmt.Errorf("it is open: %w", err)
+	}
+	return "closed", nil
 }
 
 // burst connects N times and says how often in vain.

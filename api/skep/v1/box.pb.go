@@ -70,7 +70,7 @@ func (x FlowRecord_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlowRecord_Kind.Descriptor instead.
 func (FlowRecord_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{18, 0}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{22, 0}
 }
 
 type WatchRequest struct {
@@ -267,6 +267,206 @@ func (*EndOfCell) Descriptor() ([]byte, []int) {
 	return file_skep_v1_box_proto_rawDescGZIP(), []int{2}
 }
 
+type DraftRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"` // normalised name or plain address
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Udp           bool                   `protobuf:"varint,3,opt,name=udp,proto3" json:"udp,omitempty"` // else TCP
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`  // the agent's words, at most 280 characters
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DraftRequest) Reset() {
+	*x = DraftRequest{}
+	mi := &file_skep_v1_box_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DraftRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DraftRequest) ProtoMessage() {}
+
+func (x *DraftRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DraftRequest.ProtoReflect.Descriptor instead.
+func (*DraftRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DraftRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *DraftRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *DraftRequest) GetUdp() bool {
+	if x != nil {
+		return x.Udp
+	}
+	return false
+}
+
+func (x *DraftRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type DraftResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Card          string                 `protobuf:"bytes,1,opt,name=card,proto3" json:"card,omitempty"` // empty: too many are open
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DraftResponse) Reset() {
+	*x = DraftResponse{}
+	mi := &file_skep_v1_box_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DraftResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DraftResponse) ProtoMessage() {}
+
+func (x *DraftResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DraftResponse.ProtoReflect.Descriptor instead.
+func (*DraftResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DraftResponse) GetCard() string {
+	if x != nil {
+		return x.Card
+	}
+	return ""
+}
+
+type AskedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Card          string                 `protobuf:"bytes,1,opt,name=card,proto3" json:"card,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskedRequest) Reset() {
+	*x = AskedRequest{}
+	mi := &file_skep_v1_box_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskedRequest) ProtoMessage() {}
+
+func (x *AskedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskedRequest.ProtoReflect.Descriptor instead.
+func (*AskedRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AskedRequest) GetCard() string {
+	if x != nil {
+		return x.Card
+	}
+	return ""
+}
+
+type AskedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // pending, granted, denied; empty: no such card of this cell
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskedResponse) Reset() {
+	*x = AskedResponse{}
+	mi := &file_skep_v1_box_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskedResponse) ProtoMessage() {}
+
+func (x *AskedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskedResponse.ProtoReflect.Descriptor instead.
+func (*AskedResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AskedResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 type Assignment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -281,7 +481,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_skep_v1_box_proto_msgTypes[3]
+	mi := &file_skep_v1_box_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -293,7 +493,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[3]
+	mi := &file_skep_v1_box_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -306,7 +506,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{3}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Assignment) GetCell() string {
@@ -362,7 +562,7 @@ type ResolverUpdate struct {
 
 func (x *ResolverUpdate) Reset() {
 	*x = ResolverUpdate{}
-	mi := &file_skep_v1_box_proto_msgTypes[4]
+	mi := &file_skep_v1_box_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +574,7 @@ func (x *ResolverUpdate) String() string {
 func (*ResolverUpdate) ProtoMessage() {}
 
 func (x *ResolverUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[4]
+	mi := &file_skep_v1_box_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +587,7 @@ func (x *ResolverUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolverUpdate.ProtoReflect.Descriptor instead.
 func (*ResolverUpdate) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{4}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResolverUpdate) GetResolvers() []string {
@@ -421,7 +621,7 @@ type HostsEntry struct {
 
 func (x *HostsEntry) Reset() {
 	*x = HostsEntry{}
-	mi := &file_skep_v1_box_proto_msgTypes[5]
+	mi := &file_skep_v1_box_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +633,7 @@ func (x *HostsEntry) String() string {
 func (*HostsEntry) ProtoMessage() {}
 
 func (x *HostsEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[5]
+	mi := &file_skep_v1_box_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +646,7 @@ func (x *HostsEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostsEntry.ProtoReflect.Descriptor instead.
 func (*HostsEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{5}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HostsEntry) GetName() string {
@@ -470,6 +670,7 @@ type BoxPolicy struct {
 	ResolvedAddresses []*BoxRange            `protobuf:"bytes,3,rep,name=resolved_addresses,json=resolvedAddresses,proto3" json:"resolved_addresses,omitempty"`
 	Model             bool                   `protobuf:"varint,4,opt,name=model,proto3" json:"model,omitempty"` // the cell has a model right
 	Ceiling           *BoxCeiling            `protobuf:"bytes,5,opt,name=ceiling,proto3" json:"ceiling,omitempty"`
+	NoDesk            bool                   `protobuf:"varint,8,opt,name=no_desk,json=noDesk,proto3" json:"no_desk,omitempty"`                // policy.skep.alt is not there for the cell
 	AskUnlisted       bool                   `protobuf:"varint,6,opt,name=ask_unlisted,json=askUnlisted,proto3" json:"ask_unlisted,omitempty"` // a person is asked about what no rule matches
 	Answers           []*BoxAnswer           `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields     protoimpl.UnknownFields
@@ -478,7 +679,7 @@ type BoxPolicy struct {
 
 func (x *BoxPolicy) Reset() {
 	*x = BoxPolicy{}
-	mi := &file_skep_v1_box_proto_msgTypes[6]
+	mi := &file_skep_v1_box_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +691,7 @@ func (x *BoxPolicy) String() string {
 func (*BoxPolicy) ProtoMessage() {}
 
 func (x *BoxPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[6]
+	mi := &file_skep_v1_box_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +704,7 @@ func (x *BoxPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxPolicy.ProtoReflect.Descriptor instead.
 func (*BoxPolicy) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{6}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BoxPolicy) GetVersion() string {
@@ -541,6 +742,13 @@ func (x *BoxPolicy) GetCeiling() *BoxCeiling {
 	return nil
 }
 
+func (x *BoxPolicy) GetNoDesk() bool {
+	if x != nil {
+		return x.NoDesk
+	}
+	return false
+}
+
 func (x *BoxPolicy) GetAskUnlisted() bool {
 	if x != nil {
 		return x.AskUnlisted
@@ -564,15 +772,16 @@ type BoxAnswer struct {
 	Port          uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	Udp           bool                   `protobuf:"varint,5,opt,name=udp,proto3" json:"udp,omitempty"` // else TCP
 	Allow         bool                   `protobuf:"varint,6,opt,name=allow,proto3" json:"allow,omitempty"`
-	Once          bool                   `protobuf:"varint,7,opt,name=once,proto3" json:"once,omitempty"` // for one flow
-	Used          bool                   `protobuf:"varint,8,opt,name=used,proto3" json:"used,omitempty"` // which has been; the answer stands for that one
+	Once          bool                   `protobuf:"varint,7,opt,name=once,proto3" json:"once,omitempty"`       // for one flow
+	Used          bool                   `protobuf:"varint,8,opt,name=used,proto3" json:"used,omitempty"`       // which has been; the answer stands for that one
+	Drafted       bool                   `protobuf:"varint,9,opt,name=drafted,proto3" json:"drafted,omitempty"` // the cell asked for it by itself: it stands where no rule matches
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BoxAnswer) Reset() {
 	*x = BoxAnswer{}
-	mi := &file_skep_v1_box_proto_msgTypes[7]
+	mi := &file_skep_v1_box_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +793,7 @@ func (x *BoxAnswer) String() string {
 func (*BoxAnswer) ProtoMessage() {}
 
 func (x *BoxAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[7]
+	mi := &file_skep_v1_box_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +806,7 @@ func (x *BoxAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxAnswer.ProtoReflect.Descriptor instead.
 func (*BoxAnswer) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{7}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BoxAnswer) GetId() string {
@@ -656,6 +865,13 @@ func (x *BoxAnswer) GetUsed() bool {
 	return false
 }
 
+func (x *BoxAnswer) GetDrafted() bool {
+	if x != nil {
+		return x.Drafted
+	}
+	return false
+}
+
 type BoxCeiling struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Limits            bool                   `protobuf:"varint,1,opt,name=limits,proto3" json:"limits,omitempty"` // the file has a net list, so one of allow must match, too
@@ -671,7 +887,7 @@ type BoxCeiling struct {
 
 func (x *BoxCeiling) Reset() {
 	*x = BoxCeiling{}
-	mi := &file_skep_v1_box_proto_msgTypes[8]
+	mi := &file_skep_v1_box_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +899,7 @@ func (x *BoxCeiling) String() string {
 func (*BoxCeiling) ProtoMessage() {}
 
 func (x *BoxCeiling) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[8]
+	mi := &file_skep_v1_box_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +912,7 @@ func (x *BoxCeiling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxCeiling.ProtoReflect.Descriptor instead.
 func (*BoxCeiling) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{8}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BoxCeiling) GetLimits() bool {
@@ -776,7 +992,7 @@ type BoxRule struct {
 
 func (x *BoxRule) Reset() {
 	*x = BoxRule{}
-	mi := &file_skep_v1_box_proto_msgTypes[9]
+	mi := &file_skep_v1_box_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +1004,7 @@ func (x *BoxRule) String() string {
 func (*BoxRule) ProtoMessage() {}
 
 func (x *BoxRule) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[9]
+	mi := &file_skep_v1_box_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +1017,7 @@ func (x *BoxRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRule.ProtoReflect.Descriptor instead.
 func (*BoxRule) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{9}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BoxRule) GetId() string {
@@ -947,7 +1163,7 @@ type BoxPorts struct {
 
 func (x *BoxPorts) Reset() {
 	*x = BoxPorts{}
-	mi := &file_skep_v1_box_proto_msgTypes[10]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1175,7 @@ func (x *BoxPorts) String() string {
 func (*BoxPorts) ProtoMessage() {}
 
 func (x *BoxPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[10]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1188,7 @@ func (x *BoxPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxPorts.ProtoReflect.Descriptor instead.
 func (*BoxPorts) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{10}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BoxPorts) GetFirst() uint32 {
@@ -999,7 +1215,7 @@ type BoxRange struct {
 
 func (x *BoxRange) Reset() {
 	*x = BoxRange{}
-	mi := &file_skep_v1_box_proto_msgTypes[11]
+	mi := &file_skep_v1_box_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1227,7 @@ func (x *BoxRange) String() string {
 func (*BoxRange) ProtoMessage() {}
 
 func (x *BoxRange) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[11]
+	mi := &file_skep_v1_box_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1240,7 @@ func (x *BoxRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRange.ProtoReflect.Descriptor instead.
 func (*BoxRange) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{11}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BoxRange) GetCidr() string {
@@ -1054,7 +1270,7 @@ type BoxLimits struct {
 
 func (x *BoxLimits) Reset() {
 	*x = BoxLimits{}
-	mi := &file_skep_v1_box_proto_msgTypes[12]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1282,7 @@ func (x *BoxLimits) String() string {
 func (*BoxLimits) ProtoMessage() {}
 
 func (x *BoxLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[12]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1295,7 @@ func (x *BoxLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxLimits.ProtoReflect.Descriptor instead.
 func (*BoxLimits) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{12}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BoxLimits) GetOpenFlows() uint32 {
@@ -1119,7 +1335,7 @@ type RecordRequest struct {
 
 func (x *RecordRequest) Reset() {
 	*x = RecordRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1347,7 @@ func (x *RecordRequest) String() string {
 func (*RecordRequest) ProtoMessage() {}
 
 func (x *RecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1360,7 @@ func (x *RecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
 func (*RecordRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RecordRequest) GetRecords() []*FlowRecord {
@@ -1163,7 +1379,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1391,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1404,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RecordResponse) GetRefused() []*RefusedFlow {
@@ -1209,7 +1425,7 @@ type RefusedFlow struct {
 
 func (x *RefusedFlow) Reset() {
 	*x = RefusedFlow{}
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1437,7 @@ func (x *RefusedFlow) String() string {
 func (*RefusedFlow) ProtoMessage() {}
 
 func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1450,7 @@ func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedFlow.ProtoReflect.Descriptor instead.
 func (*RefusedFlow) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RefusedFlow) GetIndex() uint32 {
@@ -1260,7 +1476,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1488,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1501,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaseRequest) GetSpent() uint64 {
@@ -1304,7 +1520,7 @@ type LeaseResponse struct {
 
 func (x *LeaseResponse) Reset() {
 	*x = LeaseResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1532,7 @@ func (x *LeaseResponse) String() string {
 func (*LeaseResponse) ProtoMessage() {}
 
 func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1545,7 @@ func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
 func (*LeaseResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LeaseResponse) GetBytes() uint64 {
@@ -1376,7 +1592,7 @@ type FlowRecord struct {
 
 func (x *FlowRecord) Reset() {
 	*x = FlowRecord{}
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1604,7 @@ func (x *FlowRecord) String() string {
 func (*FlowRecord) ProtoMessage() {}
 
 func (x *FlowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1617,7 @@ func (x *FlowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowRecord.ProtoReflect.Descriptor instead.
 func (*FlowRecord) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FlowRecord) GetKind() FlowRecord_Kind {
@@ -1611,7 +1827,7 @@ type ReadyRequest struct {
 
 func (x *ReadyRequest) Reset() {
 	*x = ReadyRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1839,7 @@ func (x *ReadyRequest) String() string {
 func (*ReadyRequest) ProtoMessage() {}
 
 func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1852,7 @@ func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyRequest.ProtoReflect.Descriptor instead.
 func (*ReadyRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadyRequest) GetDone() bool {
@@ -1668,7 +1884,7 @@ type ReadyResponse struct {
 
 func (x *ReadyResponse) Reset() {
 	*x = ReadyResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[20]
+	mi := &file_skep_v1_box_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1896,7 @@ func (x *ReadyResponse) String() string {
 func (*ReadyResponse) ProtoMessage() {}
 
 func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[20]
+	mi := &file_skep_v1_box_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1909,7 @@ func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyResponse.ProtoReflect.Descriptor instead.
 func (*ReadyResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{20}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{24}
 }
 
 var File_skep_v1_box_proto protoreflect.FileDescriptor
@@ -1711,7 +1927,18 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x03end\x18\x03 \x01(\v2\x12.skep.v1.EndOfCellH\x00R\x03end\x12,\n" +
 	"\x06policy\x18\x04 \x01(\v2\x12.skep.v1.BoxPolicyH\x00R\x06policyB\a\n" +
 	"\x05event\"\v\n" +
-	"\tEndOfCell\"\xe3\x01\n" +
+	"\tEndOfCell\"Z\n" +
+	"\fDraftRequest\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x10\n" +
+	"\x03udp\x18\x03 \x01(\bR\x03udp\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"#\n" +
+	"\rDraftResponse\x12\x12\n" +
+	"\x04card\x18\x01 \x01(\tR\x04card\"\"\n" +
+	"\fAskedRequest\x12\x12\n" +
+	"\x04card\x18\x01 \x01(\tR\x04card\"%\n" +
+	"\rAskedResponse\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\"\xe3\x01\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
@@ -1729,15 +1956,16 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\n" +
 	"HostsEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xa5\x02\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xbe\x02\n" +
 	"\tBoxPolicy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12&\n" +
 	"\x05rules\x18\x02 \x03(\v2\x10.skep.v1.BoxRuleR\x05rules\x12@\n" +
 	"\x12resolved_addresses\x18\x03 \x03(\v2\x11.skep.v1.BoxRangeR\x11resolvedAddresses\x12\x14\n" +
 	"\x05model\x18\x04 \x01(\bR\x05model\x12-\n" +
-	"\aceiling\x18\x05 \x01(\v2\x13.skep.v1.BoxCeilingR\aceiling\x12!\n" +
+	"\aceiling\x18\x05 \x01(\v2\x13.skep.v1.BoxCeilingR\aceiling\x12\x17\n" +
+	"\ano_desk\x18\b \x01(\bR\x06noDesk\x12!\n" +
 	"\fask_unlisted\x18\x06 \x01(\bR\vaskUnlisted\x12,\n" +
-	"\aanswers\x18\a \x03(\v2\x12.skep.v1.BoxAnswerR\aanswers\"\xa3\x01\n" +
+	"\aanswers\x18\a \x03(\v2\x12.skep.v1.BoxAnswerR\aanswers\"\xbd\x01\n" +
 	"\tBoxAnswer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
@@ -1746,7 +1974,8 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x03udp\x18\x05 \x01(\bR\x03udp\x12\x14\n" +
 	"\x05allow\x18\x06 \x01(\bR\x05allow\x12\x12\n" +
 	"\x04once\x18\a \x01(\bR\x04once\x12\x12\n" +
-	"\x04used\x18\b \x01(\bR\x04used\"\x99\x02\n" +
+	"\x04used\x18\b \x01(\bR\x04used\x12\x18\n" +
+	"\adrafted\x18\t \x01(\bR\adrafted\"\x99\x02\n" +
 	"\n" +
 	"BoxCeiling\x12\x16\n" +
 	"\x06limits\x18\x01 \x01(\bR\x06limits\x12&\n" +
@@ -1849,13 +2078,15 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x14\n" +
 	"\x05spent\x18\x03 \x01(\x04R\x05spent\"\x0f\n" +
-	"\rReadyResponse2\xf1\x01\n" +
+	"\rReadyResponse2\xe1\x02\n" +
 	"\n" +
 	"BoxService\x128\n" +
 	"\x05Watch\x12\x15.skep.v1.WatchRequest\x1a\x16.skep.v1.WatchResponse0\x01\x129\n" +
 	"\x06Record\x12\x16.skep.v1.RecordRequest\x1a\x17.skep.v1.RecordResponse\x126\n" +
 	"\x05Ready\x12\x15.skep.v1.ReadyRequest\x1a\x16.skep.v1.ReadyResponse\x126\n" +
-	"\x05Lease\x12\x15.skep.v1.LeaseRequest\x1a\x16.skep.v1.LeaseResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
+	"\x05Lease\x12\x15.skep.v1.LeaseRequest\x1a\x16.skep.v1.LeaseResponse\x126\n" +
+	"\x05Draft\x12\x15.skep.v1.DraftRequest\x1a\x16.skep.v1.DraftResponse\x126\n" +
+	"\x05Asked\x12\x15.skep.v1.AskedRequest\x1a\x16.skep.v1.AskedResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
 
 var (
 	file_skep_v1_box_proto_rawDescOnce sync.Once
@@ -1870,63 +2101,71 @@ func file_skep_v1_box_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_box_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_skep_v1_box_proto_goTypes = []any{
 	(FlowRecord_Kind)(0),   // 0: skep.v1.FlowRecord.Kind
 	(*WatchRequest)(nil),   // 1: skep.v1.WatchRequest
 	(*WatchResponse)(nil),  // 2: skep.v1.WatchResponse
 	(*EndOfCell)(nil),      // 3: skep.v1.EndOfCell
-	(*Assignment)(nil),     // 4: skep.v1.Assignment
-	(*ResolverUpdate)(nil), // 5: skep.v1.ResolverUpdate
-	(*HostsEntry)(nil),     // 6: skep.v1.HostsEntry
-	(*BoxPolicy)(nil),      // 7: skep.v1.BoxPolicy
-	(*BoxAnswer)(nil),      // 8: skep.v1.BoxAnswer
-	(*BoxCeiling)(nil),     // 9: skep.v1.BoxCeiling
-	(*BoxRule)(nil),        // 10: skep.v1.BoxRule
-	(*BoxPorts)(nil),       // 11: skep.v1.BoxPorts
-	(*BoxRange)(nil),       // 12: skep.v1.BoxRange
-	(*BoxLimits)(nil),      // 13: skep.v1.BoxLimits
-	(*RecordRequest)(nil),  // 14: skep.v1.RecordRequest
-	(*RecordResponse)(nil), // 15: skep.v1.RecordResponse
-	(*RefusedFlow)(nil),    // 16: skep.v1.RefusedFlow
-	(*LeaseRequest)(nil),   // 17: skep.v1.LeaseRequest
-	(*LeaseResponse)(nil),  // 18: skep.v1.LeaseResponse
-	(*FlowRecord)(nil),     // 19: skep.v1.FlowRecord
-	(*ReadyRequest)(nil),   // 20: skep.v1.ReadyRequest
-	(*ReadyResponse)(nil),  // 21: skep.v1.ReadyResponse
+	(*DraftRequest)(nil),   // 4: skep.v1.DraftRequest
+	(*DraftResponse)(nil),  // 5: skep.v1.DraftResponse
+	(*AskedRequest)(nil),   // 6: skep.v1.AskedRequest
+	(*AskedResponse)(nil),  // 7: skep.v1.AskedResponse
+	(*Assignment)(nil),     // 8: skep.v1.Assignment
+	(*ResolverUpdate)(nil), // 9: skep.v1.ResolverUpdate
+	(*HostsEntry)(nil),     // 10: skep.v1.HostsEntry
+	(*BoxPolicy)(nil),      // 11: skep.v1.BoxPolicy
+	(*BoxAnswer)(nil),      // 12: skep.v1.BoxAnswer
+	(*BoxCeiling)(nil),     // 13: skep.v1.BoxCeiling
+	(*BoxRule)(nil),        // 14: skep.v1.BoxRule
+	(*BoxPorts)(nil),       // 15: skep.v1.BoxPorts
+	(*BoxRange)(nil),       // 16: skep.v1.BoxRange
+	(*BoxLimits)(nil),      // 17: skep.v1.BoxLimits
+	(*RecordRequest)(nil),  // 18: skep.v1.RecordRequest
+	(*RecordResponse)(nil), // 19: skep.v1.RecordResponse
+	(*RefusedFlow)(nil),    // 20: skep.v1.RefusedFlow
+	(*LeaseRequest)(nil),   // 21: skep.v1.LeaseRequest
+	(*LeaseResponse)(nil),  // 22: skep.v1.LeaseResponse
+	(*FlowRecord)(nil),     // 23: skep.v1.FlowRecord
+	(*ReadyRequest)(nil),   // 24: skep.v1.ReadyRequest
+	(*ReadyResponse)(nil),  // 25: skep.v1.ReadyResponse
 }
 var file_skep_v1_box_proto_depIdxs = []int32{
-	4,  // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
-	5,  // 1: skep.v1.WatchResponse.resolver:type_name -> skep.v1.ResolverUpdate
+	8,  // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
+	9,  // 1: skep.v1.WatchResponse.resolver:type_name -> skep.v1.ResolverUpdate
 	3,  // 2: skep.v1.WatchResponse.end:type_name -> skep.v1.EndOfCell
-	7,  // 3: skep.v1.WatchResponse.policy:type_name -> skep.v1.BoxPolicy
-	7,  // 4: skep.v1.Assignment.policy:type_name -> skep.v1.BoxPolicy
-	5,  // 5: skep.v1.Assignment.resolver:type_name -> skep.v1.ResolverUpdate
-	13, // 6: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
-	6,  // 7: skep.v1.ResolverUpdate.hosts:type_name -> skep.v1.HostsEntry
-	10, // 8: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
-	12, // 9: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
-	9,  // 10: skep.v1.BoxPolicy.ceiling:type_name -> skep.v1.BoxCeiling
-	8,  // 11: skep.v1.BoxPolicy.answers:type_name -> skep.v1.BoxAnswer
-	10, // 12: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
-	12, // 13: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
-	10, // 14: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
-	12, // 15: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
-	11, // 16: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
-	11, // 17: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
-	19, // 18: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
-	16, // 19: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
+	11, // 3: skep.v1.WatchResponse.policy:type_name -> skep.v1.BoxPolicy
+	11, // 4: skep.v1.Assignment.policy:type_name -> skep.v1.BoxPolicy
+	9,  // 5: skep.v1.Assignment.resolver:type_name -> skep.v1.ResolverUpdate
+	17, // 6: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
+	10, // 7: skep.v1.ResolverUpdate.hosts:type_name -> skep.v1.HostsEntry
+	14, // 8: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
+	16, // 9: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
+	13, // 10: skep.v1.BoxPolicy.ceiling:type_name -> skep.v1.BoxCeiling
+	12, // 11: skep.v1.BoxPolicy.answers:type_name -> skep.v1.BoxAnswer
+	14, // 12: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
+	16, // 13: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
+	14, // 14: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
+	16, // 15: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
+	15, // 16: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
+	15, // 17: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
+	23, // 18: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
+	20, // 19: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
 	0,  // 20: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
 	1,  // 21: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
-	14, // 22: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
-	20, // 23: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
-	17, // 24: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
-	2,  // 25: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
-	15, // 26: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
-	21, // 27: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
-	18, // 28: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
-	25, // [25:29] is the sub-list for method output_type
-	21, // [21:25] is the sub-list for method input_type
+	18, // 22: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
+	24, // 23: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
+	21, // 24: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
+	4,  // 25: skep.v1.BoxService.Draft:input_type -> skep.v1.DraftRequest
+	6,  // 26: skep.v1.BoxService.Asked:input_type -> skep.v1.AskedRequest
+	2,  // 27: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
+	19, // 28: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
+	25, // 29: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
+	22, // 30: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
+	5,  // 31: skep.v1.BoxService.Draft:output_type -> skep.v1.DraftResponse
+	7,  // 32: skep.v1.BoxService.Asked:output_type -> skep.v1.AskedResponse
+	27, // [27:33] is the sub-list for method output_type
+	21, // [21:27] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -1949,7 +2188,7 @@ func file_skep_v1_box_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_box_proto_rawDesc), len(file_skep_v1_box_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2841,7 +2841,7 @@ var File_skep_v1_skep_proto protoreflect.FileDescriptor
 
 const file_skep_v1_skep_proto_rawDesc = "" +
 	"\n" +
-	"\x12skep/v1/skep.proto\x12\askep.v1\"B\n" +
+	"\x12skep/v1/skep.proto\x12\askep.v1\x1a\x17skep/v1/approvals.proto\"B\n" +
 	"\x0eVersionRequest\x12\x17\n" +
 	"\aapi_min\x18\x01 \x01(\x05R\x06apiMin\x12\x17\n" +
 	"\aapi_max\x18\x02 \x01(\x05R\x06apiMax\"\xcf\x01\n" +
@@ -3068,7 +3068,8 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x18UPGRADE_PART_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13UPGRADE_PART_WORKER\x10\x01\x12\x16\n" +
 	"\x12UPGRADE_PART_SKEPD\x10\x02\x12\x16\n" +
-	"\x12UPGRADE_PART_BOXES\x10\x032\xeb\b\n" +
+	"\x12UPGRADE_PART_BOXES\x10\x032\xcf\n" +
+	"\n" +
 	"\x04Skep\x12<\n" +
 	"\aVersion\x12\x17.skep.v1.VersionRequest\x1a\x18.skep.v1.VersionResponse\x120\n" +
 	"\x03Run\x12\x13.skep.v1.RunRequest\x1a\x12.skep.v1.CellEvent0\x01\x123\n" +
@@ -3083,7 +3084,10 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\n" +
 	"MergeAbort\x12\x1a.skep.v1.MergeAbortRequest\x1a\r.skep.v1.Cell\x125\n" +
 	"\tMergeUndo\x12\x19.skep.v1.MergeUndoRequest\x1a\r.skep.v1.Cell\x12+\n" +
-	"\x04Drop\x12\x14.skep.v1.DropRequest\x1a\r.skep.v1.Cell\x12@\n" +
+	"\x04Drop\x12\x14.skep.v1.DropRequest\x1a\r.skep.v1.Cell\x12N\n" +
+	"\rListApprovals\x12\x1d.skep.v1.ListApprovalsRequest\x1a\x1e.skep.v1.ListApprovalsResponse\x12?\n" +
+	"\x0eDecideApproval\x12\x1e.skep.v1.DecideApprovalRequest\x1a\r.skep.v1.Card\x12Q\n" +
+	"\x0eRevokeApproval\x12\x1e.skep.v1.RevokeApprovalRequest\x1a\x1f.skep.v1.RevokeApprovalResponse\x12@\n" +
 	"\n" +
 	"LedgerRead\x12\x1a.skep.v1.LedgerReadRequest\x1a\x14.skep.v1.LedgerEntry0\x01\x12E\n" +
 	"\n" +
@@ -3109,49 +3113,55 @@ func file_skep_v1_skep_proto_rawDescGZIP() []byte {
 var file_skep_v1_skep_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_skep_v1_skep_proto_goTypes = []any{
-	(CellState)(0),             // 0: skep.v1.CellState
-	(UpgradePart)(0),           // 1: skep.v1.UpgradePart
-	(*VersionRequest)(nil),     // 2: skep.v1.VersionRequest
-	(*VersionResponse)(nil),    // 3: skep.v1.VersionResponse
-	(*RunRequest)(nil),         // 4: skep.v1.RunRequest
-	(*TerminalSize)(nil),       // 5: skep.v1.TerminalSize
-	(*Cell)(nil),               // 6: skep.v1.Cell
-	(*Grant)(nil),              // 7: skep.v1.Grant
-	(*FollowRequest)(nil),      // 8: skep.v1.FollowRequest
-	(*UpgradeRequest)(nil),     // 9: skep.v1.UpgradeRequest
-	(*UpgradeResponse)(nil),    // 10: skep.v1.UpgradeResponse
-	(*CellEvent)(nil),          // 11: skep.v1.CellEvent
-	(*ListRequest)(nil),        // 12: skep.v1.ListRequest
-	(*ListResponse)(nil),       // 13: skep.v1.ListResponse
-	(*GetRequest)(nil),         // 14: skep.v1.GetRequest
-	(*StopRequest)(nil),        // 15: skep.v1.StopRequest
-	(*LogsRequest)(nil),        // 16: skep.v1.LogsRequest
-	(*LogChunk)(nil),           // 17: skep.v1.LogChunk
-	(*AttachRequest)(nil),      // 18: skep.v1.AttachRequest
-	(*AttachResponse)(nil),     // 19: skep.v1.AttachResponse
-	(*DiffRequest)(nil),        // 20: skep.v1.DiffRequest
-	(*DiffChunk)(nil),          // 21: skep.v1.DiffChunk
-	(*DiffEntry)(nil),          // 22: skep.v1.DiffEntry
-	(*FileSide)(nil),           // 23: skep.v1.FileSide
-	(*Xattr)(nil),              // 24: skep.v1.Xattr
-	(*MergePlanRequest)(nil),   // 25: skep.v1.MergePlanRequest
-	(*MergeCommitRequest)(nil), // 26: skep.v1.MergeCommitRequest
-	(*MergeAbortRequest)(nil),  // 27: skep.v1.MergeAbortRequest
-	(*MergeUndoRequest)(nil),   // 28: skep.v1.MergeUndoRequest
-	(*DropRequest)(nil),        // 29: skep.v1.DropRequest
-	(*LedgerReadRequest)(nil),  // 30: skep.v1.LedgerReadRequest
-	(*LedgerSealRequest)(nil),  // 31: skep.v1.LedgerSealRequest
-	(*LedgerSealResponse)(nil), // 32: skep.v1.LedgerSealResponse
-	(*LedgerEntry)(nil),        // 33: skep.v1.LedgerEntry
-	(*ExplainRequest)(nil),     // 34: skep.v1.ExplainRequest
-	(*ExplainResponse)(nil),    // 35: skep.v1.ExplainResponse
-	(*CheckRequest)(nil),       // 36: skep.v1.CheckRequest
-	(*CheckResponse)(nil),      // 37: skep.v1.CheckResponse
-	(*Fault)(nil),              // 38: skep.v1.Fault
-	(*DoctorRequest)(nil),      // 39: skep.v1.DoctorRequest
-	(*DoctorResponse)(nil),     // 40: skep.v1.DoctorResponse
-	(*Finding)(nil),            // 41: skep.v1.Finding
-	nil,                        // 42: skep.v1.RunRequest.EnvEntry
+	(CellState)(0),                 // 0: skep.v1.CellState
+	(UpgradePart)(0),               // 1: skep.v1.UpgradePart
+	(*VersionRequest)(nil),         // 2: skep.v1.VersionRequest
+	(*VersionResponse)(nil),        // 3: skep.v1.VersionResponse
+	(*RunRequest)(nil),             // 4: skep.v1.RunRequest
+	(*TerminalSize)(nil),           // 5: skep.v1.TerminalSize
+	(*Cell)(nil),                   // 6: skep.v1.Cell
+	(*Grant)(nil),                  // 7: skep.v1.Grant
+	(*FollowRequest)(nil),          // 8: skep.v1.FollowRequest
+	(*UpgradeRequest)(nil),         // 9: skep.v1.UpgradeRequest
+	(*UpgradeResponse)(nil),        // 10: skep.v1.UpgradeResponse
+	(*CellEvent)(nil),              // 11: skep.v1.CellEvent
+	(*ListRequest)(nil),            // 12: skep.v1.ListRequest
+	(*ListResponse)(nil),           // 13: skep.v1.ListResponse
+	(*GetRequest)(nil),             // 14: skep.v1.GetRequest
+	(*StopRequest)(nil),            // 15: skep.v1.StopRequest
+	(*LogsRequest)(nil),            // 16: skep.v1.LogsRequest
+	(*LogChunk)(nil),               // 17: skep.v1.LogChunk
+	(*AttachRequest)(nil),          // 18: skep.v1.AttachRequest
+	(*AttachResponse)(nil),         // 19: skep.v1.AttachResponse
+	(*DiffRequest)(nil),            // 20: skep.v1.DiffRequest
+	(*DiffChunk)(nil),              // 21: skep.v1.DiffChunk
+	(*DiffEntry)(nil),              // 22: skep.v1.DiffEntry
+	(*FileSide)(nil),               // 23: skep.v1.FileSide
+	(*Xattr)(nil),                  // 24: skep.v1.Xattr
+	(*MergePlanRequest)(nil),       // 25: skep.v1.MergePlanRequest
+	(*MergeCommitRequest)(nil),     // 26: skep.v1.MergeCommitRequest
+	(*MergeAbortRequest)(nil),      // 27: skep.v1.MergeAbortRequest
+	(*MergeUndoRequest)(nil),       // 28: skep.v1.MergeUndoRequest
+	(*DropRequest)(nil),            // 29: skep.v1.DropRequest
+	(*LedgerReadRequest)(nil),      // 30: skep.v1.LedgerReadRequest
+	(*LedgerSealRequest)(nil),      // 31: skep.v1.LedgerSealRequest
+	(*LedgerSealResponse)(nil),     // 32: skep.v1.LedgerSealResponse
+	(*LedgerEntry)(nil),            // 33: skep.v1.LedgerEntry
+	(*ExplainRequest)(nil),         // 34: skep.v1.ExplainRequest
+	(*ExplainResponse)(nil),        // 35: skep.v1.ExplainResponse
+	(*CheckRequest)(nil),           // 36: skep.v1.CheckRequest
+	(*CheckResponse)(nil),          // 37: skep.v1.CheckResponse
+	(*Fault)(nil),                  // 38: skep.v1.Fault
+	(*DoctorRequest)(nil),          // 39: skep.v1.DoctorRequest
+	(*DoctorResponse)(nil),         // 40: skep.v1.DoctorResponse
+	(*Finding)(nil),                // 41: skep.v1.Finding
+	nil,                            // 42: skep.v1.RunRequest.EnvEntry
+	(*ListApprovalsRequest)(nil),   // 43: skep.v1.ListApprovalsRequest
+	(*DecideApprovalRequest)(nil),  // 44: skep.v1.DecideApprovalRequest
+	(*RevokeApprovalRequest)(nil),  // 45: skep.v1.RevokeApprovalRequest
+	(*ListApprovalsResponse)(nil),  // 46: skep.v1.ListApprovalsResponse
+	(*Card)(nil),                   // 47: skep.v1.Card
+	(*RevokeApprovalResponse)(nil), // 48: skep.v1.RevokeApprovalResponse
 }
 var file_skep_v1_skep_proto_depIdxs = []int32{
 	42, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
@@ -3180,35 +3190,41 @@ var file_skep_v1_skep_proto_depIdxs = []int32{
 	27, // 23: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
 	28, // 24: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
 	29, // 25: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
-	30, // 26: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
-	31, // 27: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
-	34, // 28: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
-	36, // 29: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
-	39, // 30: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
-	8,  // 31: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
-	9,  // 32: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
-	3,  // 33: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
-	11, // 34: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
-	13, // 35: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
-	6,  // 36: skep.v1.Skep.Get:output_type -> skep.v1.Cell
-	6,  // 37: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
-	17, // 38: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
-	19, // 39: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
-	21, // 40: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
-	21, // 41: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
-	6,  // 42: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
-	6,  // 43: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
-	6,  // 44: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
-	6,  // 45: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
-	33, // 46: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
-	32, // 47: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
-	35, // 48: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
-	37, // 49: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
-	40, // 50: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
-	11, // 51: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
-	10, // 52: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
-	33, // [33:53] is the sub-list for method output_type
-	13, // [13:33] is the sub-list for method input_type
+	43, // 26: skep.v1.Skep.ListApprovals:input_type -> skep.v1.ListApprovalsRequest
+	44, // 27: skep.v1.Skep.DecideApproval:input_type -> skep.v1.DecideApprovalRequest
+	45, // 28: skep.v1.Skep.RevokeApproval:input_type -> skep.v1.RevokeApprovalRequest
+	30, // 29: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
+	31, // 30: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
+	34, // 31: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
+	36, // 32: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
+	39, // 33: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
+	8,  // 34: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
+	9,  // 35: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
+	3,  // 36: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
+	11, // 37: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
+	13, // 38: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
+	6,  // 39: skep.v1.Skep.Get:output_type -> skep.v1.Cell
+	6,  // 40: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
+	17, // 41: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
+	19, // 42: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
+	21, // 43: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
+	21, // 44: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
+	6,  // 45: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
+	6,  // 46: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
+	6,  // 47: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
+	6,  // 48: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
+	46, // 49: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
+	47, // 50: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
+	48, // 51: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
+	33, // 52: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
+	32, // 53: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
+	35, // 54: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
+	37, // 55: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
+	40, // 56: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
+	11, // 57: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
+	10, // 58: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
+	36, // [36:59] is the sub-list for method output_type
+	13, // [13:36] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -3219,6 +3235,7 @@ func file_skep_v1_skep_proto_init() {
 	if File_skep_v1_skep_proto != nil {
 		return
 	}
+	file_skep_v1_approvals_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

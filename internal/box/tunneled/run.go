@@ -116,7 +116,7 @@ func build(conn *link.Conn, internet Internet, a link.Assign) *box {
 func (b *box) install(p policy.Policy, n link.Names) error {
 	whole := p
 	whole.Ceiling.Own = n.Own
-	q := flow.Request{Cell: b.gate.Identity.Cell, Direction: flow.Out, Wire: flow.H1, Transport: flow.TCP, Name: name.Policy, Port: 80, Count: 1}
+	q := flow.Request{Cell: b.gate.Identity.Cell, Direction: flow.Out, Wire: flow.H1, Transport: flow.TCP, Name: name.Nobody, Port: 80, Count: 1}
 	if v := policy.Decide(q, whole); v.Allowed() {
 		return fmt.Errorf("the policy allows %s", q.Destination())
 	}

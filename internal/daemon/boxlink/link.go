@@ -38,6 +38,10 @@ type Recorder interface {
 	RecordFlows(ctx context.Context, cell string, records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error)
 	// Lease gives bytes that the cell may carry, having carried spent; 0 is the end.
 	Lease(cell string, spent int64) (int64, error)
+	// Draft puts a rule that the cell's agent asks for to a person; "" where too many are open.
+	Draft(cell string, q *skepv1.DraftRequest) (card string, err error)
+	// Asked is what became of a card of the cell: pending, granted, denied; "" where it has none of that id.
+	Asked(cell, card string) string
 }
 
 // Link is one box's connection. It lives on while the connection is exchanged for

@@ -267,3 +267,25 @@ net:
 		t.Error("the version does not bind the ceiling")
 	}
 }
+
+func (r *records) Draft(cell string, q *skepv1.DraftRequest) (string, error) {
+	return cell + " " + q.Host, r.err
+}
+
+func (r *records) Asked(cell, card string) string { return cell + " " + card }
+
+// B232: a draft and its answer are those of the link's cell.
+func TestDrafts(t *testing.T) {
+	l, box, _ := pair(t)
+	ctx := soon(t)
+	if _, err := box.Draft(ctx, connect.NewRequest(&skepv1.DraftRequest{})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a box without a cell asked: %v", err)
+	}
+	l.Assign(&skepv1.Assignment{Cell: "mine"}, &records{})
+	if a, err := box.Draft(ctx, connect.NewRequest(&skepv1.DraftRequest{Host: "a.test"})); err != nil || a.Msg.Card != "mine a.test" {
+		t.Errorf("%v, %v", a, err)
+	}
+	if a, err := box.Asked(ctx, connect.NewRequest(&skepv1.AskedRequest{Card: "x"})); err != nil || a.Msg.State != "mine x" {
+		t.Errorf("%v, %v", a, err)
+	}
+}

@@ -21,7 +21,7 @@ import (
 // PolicyOf is a profile's net rights under the operator's ceiling: what its box decides
 // by, and what we answer by when somebody asks what it would decide.
 func PolicyOf(p *profile.Profile, ceiling policy.Ceiling) policy.Policy {
-	return policy.Policy{Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling, AskUnlisted: p.AskUnlisted}
+	return policy.Policy{Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling, AskUnlisted: p.AskUnlisted, NoDesk: p.NoDesk}
 }
 
 // CeilingOf is the operator's file as a policy.
@@ -85,7 +85,7 @@ func Ranges(ranges []declared.Range) []policy.Range {
 func Wire(p policy.Policy) (*skepv1.BoxPolicy, error) {
 	c := p.Ceiling
 	out := &skepv1.BoxPolicy{
-		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model, AskUnlisted: p.AskUnlisted, Answers: wireAnswers(p.Answers),
+		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model, AskUnlisted: p.AskUnlisted, NoDesk: p.NoDesk, Answers: wireAnswers(p.Answers),
 		Ceiling: &skepv1.BoxCeiling{
 			Limits: c.Limits, Allow: wireRules(c.Allow), ResolvedAddresses: wireRanges(c.Resolved), Deny: wireRules(c.Deny),
 			Open: wireRanges(c.Open), NoFloor: c.NoFloor, MixedRefuse: c.Mixed,
@@ -124,7 +124,7 @@ func wireRules(rules []policy.Rule) []*skepv1.BoxRule {
 func wireAnswers(answers []policy.Answer) []*skepv1.BoxAnswer {
 	out := make([]*skepv1.BoxAnswer, 0, len(answers))
 	for _, a := range answers {
-		b := &skepv1.BoxAnswer{Id: a.ID, Name: a.Name, Port: uint32(a.Port), Udp: a.Transport == flow.UDP, Allow: a.Allow, Once: a.Once, Used: a.Used}
+		b := &skepv1.BoxAnswer{Id: a.ID, Name: a.Name, Port: uint32(a.Port), Udp: a.Transport == flow.UDP, Allow: a.Allow, Once: a.Once, Used: a.Used, Drafted: a.Drafted}
 		if a.Addr.IsValid() {
 			b.Ip = a.Addr.String()
 		}

@@ -70,6 +70,10 @@ func (s *service) handle(c *h2.Call) {
 		answer(c, s.tellReady(c.Body))
 	case c.Path == serviceName+"Lease" && c.Content == unary:
 		c.Go(func() { s.lease(c) }) // the ledger's sync is not for others to wait for
+	case c.Path == serviceName+"Draft" && c.Content == unary:
+		c.Go(func() { s.draft(c) })
+	case c.Path == serviceName+"Asked" && c.Content == unary:
+		s.asked(c)
 	case c.Path == serviceName+"Watch" && c.Content == streaming:
 		s.watch(c)
 	default:
@@ -141,17 +145,15 @@ func recorded(refused []*skepv1.RefusedFlow, n int) (body []byte, rest []*skepv1
 func (s *service) lease(c *h2.Call) {
 	q := &skepv1.LeaseRequest{}
 	f := read(c.Body, q)
-	s.mu.Lock()
-	a, r := s.assignment, s.recorder
-	s.mu.Unlock()
-	if f == nil && a == nil {
-		f = faultf("failed_precondition", "the box has no cell")
+	cell, r, none := s.cell()
+	if f == nil {
+		f = none
 	}
 	if f != nil {
 		answer(c, f)
 		return
 	}
-	n, err := r.Lease(a.Cell, int64(min(q.Spent, math.MaxInt64)))
+	n, err := r.Lease(cell, int64(min(q.Spent, math.MaxInt64)))
 	if err != nil {
 		answer(c, &fault{"unavailable", err})
 		return
@@ -160,15 +162,61 @@ func (s *service) lease(c *h2.Call) {
 	_ = c.Answer(200, unary, body)
 }
 
-func (s *service) record(records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, *fault) {
+// cell is what the box is assigned to, and who records for it.
+func (s *service) cell() (string, Recorder, *fault) {
 	s.mu.Lock()
-	a, r := s.assignment, s.recorder
-	s.mu.Unlock()
-	if a == nil {
-		return nil, faultf("failed_precondition", "the box has no cell")
+	defer s.mu.Unlock()
+	if s.assignment == nil {
+		return "", nil, faultf("failed_precondition", "the box has no cell")
+	}
+	return s.assignment.Cell, s.recorder, nil
+}
+
+// draft answers once the card is durable.
+func (s *service) draft(c *h2.Call) {
+	q := &skepv1.DraftRequest{}
+	f := read(c.Body, q)
+	cell, r, none := s.cell()
+	if f == nil {
+		f = none
+	}
+	var card string
+	if f == nil {
+		var err error
+		if card, err = r.Draft(cell, q); err != nil {
+			f = &fault{"unavailable", err}
+		}
+	}
+	if f != nil {
+		answer(c, f)
+		return
+	}
+	body, _ := proto.Marshal(&skepv1.DraftResponse{Card: card}) // one valid string
+	_ = c.Answer(200, unary, body)
+}
+
+func (s *service) asked(c *h2.Call) {
+	q := &skepv1.AskedRequest{}
+	f := read(c.Body, q)
+	cell, r, none := s.cell()
+	if f == nil {
+		f = none
+	}
+	if f != nil {
+		answer(c, f)
+		return
+	}
+	body, _ := proto.Marshal(&skepv1.AskedResponse{State: r.Asked(cell, q.Card)}) // one valid string
+	_ = c.Answer(200, unary, body)
+}
+
+func (s *service) record(records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, *fault) {
+	cell, r, f := s.cell()
+	if f != nil {
+		return nil, f
 	}
 	// What a box does not wait for any more is recorded all the same.
-	refused, err := r.RecordFlows(context.Background(), a.Cell, records)
+	refused, err := r.RecordFlows(context.Background(), cell, records)
 	if err != nil {
 		return nil, &fault{"unavailable", err}
 	}

@@ -30,9 +30,11 @@ type Finder struct {
 	// Clear removes what the host keeps for a cell whose processes are gone.
 	Clear func(cell string)
 	// Drop removes the layer of a cell.
-	Drop   func(cell string)
-	Ledger string // its directory
-	Log    *slog.Logger
+	Drop func(cell string)
+	// Answers makes up for a crash between what a person said and its effect.
+	Answers func(r cells.Record) error
+	Ledger  string // its directory
+	Log     *slog.Logger
 }
 
 // Reconcile ends and records every cell that an earlier daemon left, and removes
@@ -74,6 +76,9 @@ func (f *Finder) end(ctx context.Context, r cells.Record) error {
 	started, end, at, err := ending.Recorded(f.Ledger, r.ID)
 	if err != nil {
 		f.Log.Error("look for start and end of a cell in the ledger", "cell", r.ID, "err", err)
+	}
+	if err := f.Answers(r); err != nil {
+		f.Log.Error("look for what was approved for good in the ledger", "cell", r.ID, "err", err)
 	}
 	if err := f.Cells.Set(r.ID, func(r *cells.Record) { r.Started = started }); err != nil {
 		return err

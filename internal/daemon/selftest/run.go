@@ -79,3 +79,9 @@ func (unrecorded) RecordFlows(context.Context, string, []*skepv1.FlowRecord) ([]
 
 // Lease implements boxlink.Recorder.
 func (unrecorded) Lease(string, int64) (int64, error) { return 0, nil }
+
+// Draft implements boxlink.Recorder: the agent of a proof asks nobody.
+func (unrecorded) Draft(string, *skepv1.DraftRequest) (string, error) { return "", nil }
+
+// Asked implements boxlink.Recorder.
+func (unrecorded) Asked(string, string) string { return "" }

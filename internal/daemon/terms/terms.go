@@ -103,6 +103,12 @@ func Rights(p *profile.Profile, plan *pathplan.Plan) []string {
 	for _, n := range p.Net {
 		out = append(out, "net "+n.Net.String())
 	}
+	if p.NoDesk {
+		out = append(out, "policy_endpoint off")
+	}
+	if p.AskUnlisted {
+		out = append(out, "unlisted ask")
+	}
 	for _, r := range p.Resolved {
 		out = append(out, "resolved_addresses cidr="+r.Prefix.String()+" ports="+r.Ports.String())
 	}

@@ -17,6 +17,8 @@ func TestRightsTellAll(t *testing.T) {
 	const text = `
 paths: [{path: /srv/a, rights: rw}]
 net: [{name: a.example}]
+unlisted: ask
+policy_endpoint: off
 resolved_addresses: [{cidr: 10.0.0.0/8, ports: [443]}]
 model: {roles: [coder], tokens: 5}
 budget: {wall: 1m}
@@ -31,14 +33,14 @@ terminal: raw
 	plan := &pathplan.Plan{Rules: []profile.PathRule{{Path: right.Path{At: "/srv/a", Access: right.Read | right.Write}}}}
 	want := []string{
 		"budget wall=60000", "env pass=LANG", "env set=TOKEN", "home work", "model roles=coder tokens=5",
-		"net name=a.example ports=443 transports=tcp", "path rw /srv/a", "resolved_addresses cidr=10.0.0.0/8 ports=443", "terminal raw",
+		"net name=a.example ports=443 transports=tcp", "path rw /srv/a", "policy_endpoint off", "resolved_addresses cidr=10.0.0.0/8 ports=443", "terminal raw", "unlisted ask",
 	}
 	got := Rights(p, plan)
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 	// A part of a profile that is added later is a right as well, or is named here.
-	told := map[string]string{"File": "", "Dir": "", "Paths": "path", "Net": "net", "Resolved": "resolved_addresses", "Model": "model",
+	told := map[string]string{"File": "", "Dir": "", "Paths": "path", "Net": "net", "AskUnlisted": "unlisted", "NoDesk": "policy_endpoint", "Resolved": "resolved_addresses", "Model": "model",
 		"Budget": "budget", "Home": "home", "Env": "env", "Raw": "terminal"}
 	for f := range reflect.TypeFor[profile.Profile]().Fields() {
 		word, known := told[f.Name]

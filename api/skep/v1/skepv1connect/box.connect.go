@@ -41,6 +41,10 @@ const (
 	BoxServiceReadyProcedure = "/skep.v1.BoxService/Ready"
 	// BoxServiceLeaseProcedure is the fully-qualified name of the BoxService's Lease RPC.
 	BoxServiceLeaseProcedure = "/skep.v1.BoxService/Lease"
+	// BoxServiceDraftProcedure is the fully-qualified name of the BoxService's Draft RPC.
+	BoxServiceDraftProcedure = "/skep.v1.BoxService/Draft"
+	// BoxServiceAskedProcedure is the fully-qualified name of the BoxService's Asked RPC.
+	BoxServiceAskedProcedure = "/skep.v1.BoxService/Asked"
 )
 
 // BoxServiceClient is a client for the skep.v1.BoxService service.
@@ -54,6 +58,9 @@ type BoxServiceClient interface {
 	// Lease gives the box bytes that its flows may carry, out of the cell's budget, once they are held durably (rights.md, R9a). What is left of them at the end comes
 	// back by Ready{done: true}; of a box that ended without it, all of them count as carried.
 	Lease(context.Context, *connect.Request[v1.LeaseRequest]) (*connect.Response[v1.LeaseResponse], error)
+	// Draft puts a rule that the agent asks for to a person (B232), and Asked waits for what becomes of it.
+	Draft(context.Context, *connect.Request[v1.DraftRequest]) (*connect.Response[v1.DraftResponse], error)
+	Asked(context.Context, *connect.Request[v1.AskedRequest]) (*connect.Response[v1.AskedResponse], error)
 }
 
 // NewBoxServiceClient constructs a client for the skep.v1.BoxService service. By default, it uses
@@ -91,6 +98,18 @@ func NewBoxServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(boxServiceMethods.ByName("Lease")),
 			connect.WithClientOptions(opts...),
 		),
+		draft: connect.NewClient[v1.DraftRequest, v1.DraftResponse](
+			httpClient,
+			baseURL+BoxServiceDraftProcedure,
+			connect.WithSchema(boxServiceMethods.ByName("Draft")),
+			connect.WithClientOptions(opts...),
+		),
+		asked: connect.NewClient[v1.AskedRequest, v1.AskedResponse](
+			httpClient,
+			baseURL+BoxServiceAskedProcedure,
+			connect.WithSchema(boxServiceMethods.ByName("Asked")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -100,6 +119,8 @@ type boxServiceClient struct {
 	record *connect.Client[v1.RecordRequest, v1.RecordResponse]
 	ready  *connect.Client[v1.ReadyRequest, v1.ReadyResponse]
 	lease  *connect.Client[v1.LeaseRequest, v1.LeaseResponse]
+	draft  *connect.Client[v1.DraftRequest, v1.DraftResponse]
+	asked  *connect.Client[v1.AskedRequest, v1.AskedResponse]
 }
 
 // Watch calls skep.v1.BoxService.Watch.
@@ -122,6 +143,16 @@ func (c *boxServiceClient) Lease(ctx context.Context, req *connect.Request[v1.Le
 	return c.lease.CallUnary(ctx, req)
 }
 
+// Draft calls skep.v1.BoxService.Draft.
+func (c *boxServiceClient) Draft(ctx context.Context, req *connect.Request[v1.DraftRequest]) (*connect.Response[v1.DraftResponse], error) {
+	return c.draft.CallUnary(ctx, req)
+}
+
+// Asked calls skep.v1.BoxService.Asked.
+func (c *boxServiceClient) Asked(ctx context.Context, req *connect.Request[v1.AskedRequest]) (*connect.Response[v1.AskedResponse], error) {
+	return c.asked.CallUnary(ctx, req)
+}
+
 // BoxServiceHandler is an implementation of the skep.v1.BoxService service.
 type BoxServiceHandler interface {
 	// Watch gives the assignment first, then what changes, until the cell ends. When the stream breaks, the box ends.
@@ -133,6 +164,9 @@ type BoxServiceHandler interface {
 	// Lease gives the box bytes that its flows may carry, out of the cell's budget, once they are held durably (rights.md, R9a). What is left of them at the end comes
 	// back by Ready{done: true}; of a box that ended without it, all of them count as carried.
 	Lease(context.Context, *connect.Request[v1.LeaseRequest]) (*connect.Response[v1.LeaseResponse], error)
+	// Draft puts a rule that the agent asks for to a person (B232), and Asked waits for what becomes of it.
+	Draft(context.Context, *connect.Request[v1.DraftRequest]) (*connect.Response[v1.DraftResponse], error)
+	Asked(context.Context, *connect.Request[v1.AskedRequest]) (*connect.Response[v1.AskedResponse], error)
 }
 
 // NewBoxServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -166,6 +200,18 @@ func NewBoxServiceHandler(svc BoxServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(boxServiceMethods.ByName("Lease")),
 		connect.WithHandlerOptions(opts...),
 	)
+	boxServiceDraftHandler := connect.NewUnaryHandler(
+		BoxServiceDraftProcedure,
+		svc.Draft,
+		connect.WithSchema(boxServiceMethods.ByName("Draft")),
+		connect.WithHandlerOptions(opts...),
+	)
+	boxServiceAskedHandler := connect.NewUnaryHandler(
+		BoxServiceAskedProcedure,
+		svc.Asked,
+		connect.WithSchema(boxServiceMethods.ByName("Asked")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skep.v1.BoxService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case BoxServiceWatchProcedure:
@@ -176,6 +222,10 @@ func NewBoxServiceHandler(svc BoxServiceHandler, opts ...connect.HandlerOption) 
 			boxServiceReadyHandler.ServeHTTP(w, r)
 		case BoxServiceLeaseProcedure:
 			boxServiceLeaseHandler.ServeHTTP(w, r)
+		case BoxServiceDraftProcedure:
+			boxServiceDraftHandler.ServeHTTP(w, r)
+		case BoxServiceAskedProcedure:
+			boxServiceAskedHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -199,4 +249,12 @@ func (UnimplementedBoxServiceHandler) Ready(context.Context, *connect.Request[v1
 
 func (UnimplementedBoxServiceHandler) Lease(context.Context, *connect.Request[v1.LeaseRequest]) (*connect.Response[v1.LeaseResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.Lease is not implemented"))
+}
+
+func (UnimplementedBoxServiceHandler) Draft(context.Context, *connect.Request[v1.DraftRequest]) (*connect.Response[v1.DraftResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.Draft is not implemented"))
+}
+
+func (UnimplementedBoxServiceHandler) Asked(context.Context, *connect.Request[v1.AskedRequest]) (*connect.Response[v1.AskedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.Asked is not implemented"))
 }

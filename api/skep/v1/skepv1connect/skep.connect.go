@@ -65,6 +65,12 @@ const (
 	SkepMergeUndoProcedure = "/skep.v1.Skep/MergeUndo"
 	// SkepDropProcedure is the fully-qualified name of the Skep's Drop RPC.
 	SkepDropProcedure = "/skep.v1.Skep/Drop"
+	// SkepListApprovalsProcedure is the fully-qualified name of the Skep's ListApprovals RPC.
+	SkepListApprovalsProcedure = "/skep.v1.Skep/ListApprovals"
+	// SkepDecideApprovalProcedure is the fully-qualified name of the Skep's DecideApproval RPC.
+	SkepDecideApprovalProcedure = "/skep.v1.Skep/DecideApproval"
+	// SkepRevokeApprovalProcedure is the fully-qualified name of the Skep's RevokeApproval RPC.
+	SkepRevokeApprovalProcedure = "/skep.v1.Skep/RevokeApproval"
 	// SkepLedgerReadProcedure is the fully-qualified name of the Skep's LedgerRead RPC.
 	SkepLedgerReadProcedure = "/skep.v1.Skep/LedgerRead"
 	// SkepLedgerSealProcedure is the fully-qualified name of the Skep's LedgerSeal RPC.
@@ -104,6 +110,12 @@ type SkepClient interface {
 	// or MergeAbort, with undo, tells what became of that.
 	MergeUndo(context.Context, *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error)
 	Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error)
+	// ListApprovals shows what people are asked, and what they have said for good.
+	ListApprovals(context.Context, *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error)
+	// DecideApproval takes the answer to a card that was read under its hash. It holds when the call returns.
+	DecideApproval(context.Context, *connect.Request[v1.DecideApprovalRequest]) (*connect.Response[v1.Card], error)
+	// RevokeApproval takes back what was said for good; flows that stood on it end.
+	RevokeApproval(context.Context, *connect.Request[v1.RevokeApprovalRequest]) (*connect.Response[v1.RevokeApprovalResponse], error)
 	LedgerRead(context.Context, *connect.Request[v1.LedgerReadRequest]) (*connect.ServerStreamForClient[v1.LedgerEntry], error)
 	// LedgerSeal returns when what was recorded of every cell that has ended is signed.
 	LedgerSeal(context.Context, *connect.Request[v1.LedgerSealRequest]) (*connect.Response[v1.LedgerSealResponse], error)
@@ -208,6 +220,24 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			connect.WithSchema(skepMethods.ByName("Drop")),
 			connect.WithClientOptions(opts...),
 		),
+		listApprovals: connect.NewClient[v1.ListApprovalsRequest, v1.ListApprovalsResponse](
+			httpClient,
+			baseURL+SkepListApprovalsProcedure,
+			connect.WithSchema(skepMethods.ByName("ListApprovals")),
+			connect.WithClientOptions(opts...),
+		),
+		decideApproval: connect.NewClient[v1.DecideApprovalRequest, v1.Card](
+			httpClient,
+			baseURL+SkepDecideApprovalProcedure,
+			connect.WithSchema(skepMethods.ByName("DecideApproval")),
+			connect.WithClientOptions(opts...),
+		),
+		revokeApproval: connect.NewClient[v1.RevokeApprovalRequest, v1.RevokeApprovalResponse](
+			httpClient,
+			baseURL+SkepRevokeApprovalProcedure,
+			connect.WithSchema(skepMethods.ByName("RevokeApproval")),
+			connect.WithClientOptions(opts...),
+		),
 		ledgerRead: connect.NewClient[v1.LedgerReadRequest, v1.LedgerEntry](
 			httpClient,
 			baseURL+SkepLedgerReadProcedure,
@@ -255,26 +285,29 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 
 // skepClient implements SkepClient.
 type skepClient struct {
-	version     *connect.Client[v1.VersionRequest, v1.VersionResponse]
-	run         *connect.Client[v1.RunRequest, v1.CellEvent]
-	list        *connect.Client[v1.ListRequest, v1.ListResponse]
-	get         *connect.Client[v1.GetRequest, v1.Cell]
-	stop        *connect.Client[v1.StopRequest, v1.Cell]
-	logs        *connect.Client[v1.LogsRequest, v1.LogChunk]
-	attach      *connect.Client[v1.AttachRequest, v1.AttachResponse]
-	diff        *connect.Client[v1.DiffRequest, v1.DiffChunk]
-	mergePlan   *connect.Client[v1.MergePlanRequest, v1.DiffChunk]
-	mergeCommit *connect.Client[v1.MergeCommitRequest, v1.Cell]
-	mergeAbort  *connect.Client[v1.MergeAbortRequest, v1.Cell]
-	mergeUndo   *connect.Client[v1.MergeUndoRequest, v1.Cell]
-	drop        *connect.Client[v1.DropRequest, v1.Cell]
-	ledgerRead  *connect.Client[v1.LedgerReadRequest, v1.LedgerEntry]
-	ledgerSeal  *connect.Client[v1.LedgerSealRequest, v1.LedgerSealResponse]
-	explain     *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
-	check       *connect.Client[v1.CheckRequest, v1.CheckResponse]
-	doctor      *connect.Client[v1.DoctorRequest, v1.DoctorResponse]
-	follow      *connect.Client[v1.FollowRequest, v1.CellEvent]
-	upgrade     *connect.Client[v1.UpgradeRequest, v1.UpgradeResponse]
+	version        *connect.Client[v1.VersionRequest, v1.VersionResponse]
+	run            *connect.Client[v1.RunRequest, v1.CellEvent]
+	list           *connect.Client[v1.ListRequest, v1.ListResponse]
+	get            *connect.Client[v1.GetRequest, v1.Cell]
+	stop           *connect.Client[v1.StopRequest, v1.Cell]
+	logs           *connect.Client[v1.LogsRequest, v1.LogChunk]
+	attach         *connect.Client[v1.AttachRequest, v1.AttachResponse]
+	diff           *connect.Client[v1.DiffRequest, v1.DiffChunk]
+	mergePlan      *connect.Client[v1.MergePlanRequest, v1.DiffChunk]
+	mergeCommit    *connect.Client[v1.MergeCommitRequest, v1.Cell]
+	mergeAbort     *connect.Client[v1.MergeAbortRequest, v1.Cell]
+	mergeUndo      *connect.Client[v1.MergeUndoRequest, v1.Cell]
+	drop           *connect.Client[v1.DropRequest, v1.Cell]
+	listApprovals  *connect.Client[v1.ListApprovalsRequest, v1.ListApprovalsResponse]
+	decideApproval *connect.Client[v1.DecideApprovalRequest, v1.Card]
+	revokeApproval *connect.Client[v1.RevokeApprovalRequest, v1.RevokeApprovalResponse]
+	ledgerRead     *connect.Client[v1.LedgerReadRequest, v1.LedgerEntry]
+	ledgerSeal     *connect.Client[v1.LedgerSealRequest, v1.LedgerSealResponse]
+	explain        *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
+	check          *connect.Client[v1.CheckRequest, v1.CheckResponse]
+	doctor         *connect.Client[v1.DoctorRequest, v1.DoctorResponse]
+	follow         *connect.Client[v1.FollowRequest, v1.CellEvent]
+	upgrade        *connect.Client[v1.UpgradeRequest, v1.UpgradeResponse]
 }
 
 // Version calls skep.v1.Skep.Version.
@@ -342,6 +375,21 @@ func (c *skepClient) Drop(ctx context.Context, req *connect.Request[v1.DropReque
 	return c.drop.CallUnary(ctx, req)
 }
 
+// ListApprovals calls skep.v1.Skep.ListApprovals.
+func (c *skepClient) ListApprovals(ctx context.Context, req *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error) {
+	return c.listApprovals.CallUnary(ctx, req)
+}
+
+// DecideApproval calls skep.v1.Skep.DecideApproval.
+func (c *skepClient) DecideApproval(ctx context.Context, req *connect.Request[v1.DecideApprovalRequest]) (*connect.Response[v1.Card], error) {
+	return c.decideApproval.CallUnary(ctx, req)
+}
+
+// RevokeApproval calls skep.v1.Skep.RevokeApproval.
+func (c *skepClient) RevokeApproval(ctx context.Context, req *connect.Request[v1.RevokeApprovalRequest]) (*connect.Response[v1.RevokeApprovalResponse], error) {
+	return c.revokeApproval.CallUnary(ctx, req)
+}
+
 // LedgerRead calls skep.v1.Skep.LedgerRead.
 func (c *skepClient) LedgerRead(ctx context.Context, req *connect.Request[v1.LedgerReadRequest]) (*connect.ServerStreamForClient[v1.LedgerEntry], error) {
 	return c.ledgerRead.CallServerStream(ctx, req)
@@ -400,6 +448,12 @@ type SkepHandler interface {
 	// or MergeAbort, with undo, tells what became of that.
 	MergeUndo(context.Context, *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error)
 	Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error)
+	// ListApprovals shows what people are asked, and what they have said for good.
+	ListApprovals(context.Context, *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error)
+	// DecideApproval takes the answer to a card that was read under its hash. It holds when the call returns.
+	DecideApproval(context.Context, *connect.Request[v1.DecideApprovalRequest]) (*connect.Response[v1.Card], error)
+	// RevokeApproval takes back what was said for good; flows that stood on it end.
+	RevokeApproval(context.Context, *connect.Request[v1.RevokeApprovalRequest]) (*connect.Response[v1.RevokeApprovalResponse], error)
 	LedgerRead(context.Context, *connect.Request[v1.LedgerReadRequest], *connect.ServerStream[v1.LedgerEntry]) error
 	// LedgerSeal returns when what was recorded of every cell that has ended is signed.
 	LedgerSeal(context.Context, *connect.Request[v1.LedgerSealRequest]) (*connect.Response[v1.LedgerSealResponse], error)
@@ -500,6 +554,24 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 		connect.WithSchema(skepMethods.ByName("Drop")),
 		connect.WithHandlerOptions(opts...),
 	)
+	skepListApprovalsHandler := connect.NewUnaryHandler(
+		SkepListApprovalsProcedure,
+		svc.ListApprovals,
+		connect.WithSchema(skepMethods.ByName("ListApprovals")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepDecideApprovalHandler := connect.NewUnaryHandler(
+		SkepDecideApprovalProcedure,
+		svc.DecideApproval,
+		connect.WithSchema(skepMethods.ByName("DecideApproval")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepRevokeApprovalHandler := connect.NewUnaryHandler(
+		SkepRevokeApprovalProcedure,
+		svc.RevokeApproval,
+		connect.WithSchema(skepMethods.ByName("RevokeApproval")),
+		connect.WithHandlerOptions(opts...),
+	)
 	skepLedgerReadHandler := connect.NewServerStreamHandler(
 		SkepLedgerReadProcedure,
 		svc.LedgerRead,
@@ -570,6 +642,12 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 			skepMergeUndoHandler.ServeHTTP(w, r)
 		case SkepDropProcedure:
 			skepDropHandler.ServeHTTP(w, r)
+		case SkepListApprovalsProcedure:
+			skepListApprovalsHandler.ServeHTTP(w, r)
+		case SkepDecideApprovalProcedure:
+			skepDecideApprovalHandler.ServeHTTP(w, r)
+		case SkepRevokeApprovalProcedure:
+			skepRevokeApprovalHandler.ServeHTTP(w, r)
 		case SkepLedgerReadProcedure:
 			skepLedgerReadHandler.ServeHTTP(w, r)
 		case SkepLedgerSealProcedure:
@@ -643,6 +721,18 @@ func (UnimplementedSkepHandler) MergeUndo(context.Context, *connect.Request[v1.M
 
 func (UnimplementedSkepHandler) Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Drop is not implemented"))
+}
+
+func (UnimplementedSkepHandler) ListApprovals(context.Context, *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.ListApprovals is not implemented"))
+}
+
+func (UnimplementedSkepHandler) DecideApproval(context.Context, *connect.Request[v1.DecideApprovalRequest]) (*connect.Response[v1.Card], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.DecideApproval is not implemented"))
+}
+
+func (UnimplementedSkepHandler) RevokeApproval(context.Context, *connect.Request[v1.RevokeApprovalRequest]) (*connect.Response[v1.RevokeApprovalResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.RevokeApproval is not implemented"))
 }
 
 func (UnimplementedSkepHandler) LedgerRead(context.Context, *connect.Request[v1.LedgerReadRequest], *connect.ServerStream[v1.LedgerEntry]) error {
