@@ -15,17 +15,28 @@ const boxInRoot = "/skep-box"
 // emptyRoot starts programs from a thread that has left the tree of the host. All
 // boxes share its mount namespace: there is nothing in it to meet.
 type emptyRoot struct {
-	tasks chan func()
-	null  *os.File // /dev/null, which is not there
+	tasks   chan func()
+	null    *os.File    // /dev/null, which is not there
+	program os.FileInfo // what it is the root of
+}
+
+// holds tells whether the program at a path is the one that stands in the root.
+func (e *emptyRoot) holds(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && os.SameFile(info, e.program)
 }
 
 // newEmptyRoot makes the root and the thread, which ends with close.
 func newEmptyRoot(program string) (*emptyRoot, error) {
+	info, err := os.Stat(program)
+	if err != nil {
+		return nil, fmt.Errorf("find the program of boxes: %w", err)
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a device for boxes: %w", err)
 	}
-	e := &emptyRoot{tasks: make(chan func()), null: null}
+	e := &emptyRoot{tasks: make(chan func()), null: null, program: info}
 	made := make(chan error)
 	go offFirstThread(func() {
 		err := sys.EmptyRoot(program, boxInRoot[1:])

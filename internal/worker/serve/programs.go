@@ -21,6 +21,10 @@ func (w *Worker) startBox(files []*os.File) (reply proto.Reply, pidfd *os.File, 
 	if !w.ids.capable {
 		return w.start(cmd, attr)
 	}
+	if w.emptyRoot != nil && !w.emptyRoot.holds(w.config.Box) { // it was replaced (L20a)
+		w.emptyRoot.close()
+		w.emptyRoot = nil
+	}
 	if w.emptyRoot == nil {
 		if w.emptyRoot, err = newEmptyRoot(w.config.Box); err != nil {
 			return proto.Reply{}, nil, err
