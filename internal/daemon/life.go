@@ -63,6 +63,7 @@ func (l *life) attend(r cell.Running) {
 		defer cancel()
 		return l.boundary.End(ctx)
 	})
+	l.boundary.Attend(r.Done(), func(finished bool) { l.outlived(r, finished) }, l.returned)
 	go func() {
 		<-r.Done()
 		_ = l.endBox()
@@ -178,7 +179,6 @@ func (l *life) started(r cell.Running) {
 // before it is durable.
 func (l *life) follow() {
 	r := l.running
-	l.boundary.Attend(r.Done(), func(finished bool) { l.outlived(r, finished) }, l.returned)
 	<-r.Done()
 	if l.boundary.Died() { // what its agent did about that was quicker
 		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})

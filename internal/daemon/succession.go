@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/terms"
@@ -14,13 +15,18 @@ import (
 // replaceBox gives a running cell a box of the program that stands at its path now, with
 // the policy that it has (L20a). After an error the cell has the box that it had; one
 // that has none any more is ended.
-func (d *Daemon) replaceBox(ctx context.Context, l *life) error {
-	r := l.cell()
-	if r == nil {
-		return errors.New("replace a box: the cell does not run yet")
-	}
+func (d *Daemon) replaceBox(ctx context.Context, l *life) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTime)
 	defer cancel()
+	r, err := l.runs(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil && cell.Ended(r) {
+			err = errNotLive
+		}
+	}()
 	go func() { // a cell that ends does not wait for another box
 		select {
 		case <-r.Done():
@@ -53,10 +59,31 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) error {
 	}
 	// What was told to the one before while this one started.
 	next.Link.Push(d.names.Current())
+	l.swapping.Lock()
+	defer l.swapping.Unlock()
 	if p := old.Link.Policy(); p != nil && p != policy {
 		next.Link.Swap(p)
 	}
 	return nil
+}
+
+// runs waits until the cell's start has ended.
+func (l *life) runs(ctx context.Context) (cell.Running, error) {
+	for {
+		changed, over := l.watch()
+		r := l.cell()
+		switch {
+		case r != nil:
+			return r, nil
+		case over:
+			return nil, errNotLive
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait until cell %s has started: %w", l.id, ctx.Err())
+		}
+	}
 }
 
 // assignment is what a box of a cell is told.

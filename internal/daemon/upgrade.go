@@ -9,7 +9,6 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/build"
-	"skep.dev/skep/internal/cell"
 )
 
 // ours is the build that we are.
@@ -67,15 +66,11 @@ func (d *Daemon) replaceBoxes(ctx context.Context) (replaced []string, err error
 	d.boxes.Rest() // the spare one is of the old program
 	d.boxes.Wake()
 	for _, l := range d.lives() {
-		r := l.cell()
-		if r == nil {
-			continue // it gets one of the new program, or has just got it
-		}
 		switch failed := d.replaceBox(ctx, l); {
 		case failed == nil:
 			replaced = append(replaced, l.id)
 			d.note(l, "another skep-box took the place of the one that served the running cell")
-		case !cell.Ended(r): // which needs none
+		case !errors.Is(failed, errNotLive): // which needs none
 			err = errors.Join(err, failed)
 		}
 	}
