@@ -77,7 +77,7 @@ func (c *Call) Begin(content string) error {
 
 // forAnswers is what parts leave of the connection's window: a stream that fills the
 // rest does not break off the answer to another call.
-const forAnswers = firstWindow / 2
+const forAnswers = 32 << 10
 
 // Part sends a part of the answer as the windows allow; the last ends the call.
 func (c *Call) Part(b []byte, last bool) error {
