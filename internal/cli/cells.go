@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
-	"skep.dev/skep/client"
 	"skep.dev/skep/internal/cli/opened"
 	"skep.dev/skep/internal/cli/terminal"
 	"skep.dev/skep/internal/cli/words"
@@ -149,7 +148,7 @@ func (a *App) copyLog(ctx context.Context, d *daemon, q *skepv1.LogsRequest, w i
 			}
 		}
 		_ = stream.Close()
-		if !client.IsAgain(err) {
+		if !d.goesOn(ctx, err) {
 			return err
 		}
 	}

@@ -73,8 +73,28 @@ func (a *App) own() (string, error) {
 // daemon is a connection to skepd, which is started if none answers.
 type daemon struct {
 	skepv1connect.SkepClient
-	places place.Places
-	ensure func(context.Context) error // returns when one answers
+	places   place.Places
+	ensure   func(context.Context) error // returns when one answers
+	instance string                      // of the one that was greeted
+}
+
+// goesOn tells of an error that ended a stream whether another skepd goes on with it: one
+// that took the place of the one that was asked, which may have had no time for a word.
+func (d *daemon) goesOn(ctx context.Context, err error) bool {
+	if client.IsAgain(err) {
+		return true
+	}
+	if err == nil || !broken(err) {
+		return false
+	}
+	within, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	v, err := client.Negotiate(within, client.New(launch.APISocket(d.places)))
+	moved := err == nil && v.Instance != d.instance && v.Fault == ""
+	if moved {
+		d.instance = v.Instance
+	}
+	return moved
 }
 
 // connection is one that nothing was sent on yet.
@@ -135,6 +155,7 @@ func (a *App) greet(ctx context.Context, d *daemon) error {
 		}
 		return err
 	}
+	d.instance = v.Instance
 	return sameState(d.places, v.State)
 }
 

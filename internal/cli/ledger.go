@@ -82,7 +82,7 @@ func (a *App) show(ctx context.Context, q *skepv1.LedgerReadRequest) error {
 	}
 	tell := func(w io.Writer) error { // from one skepd after the other
 		err := once(w)
-		for client.IsAgain(err) {
+		for d.goesOn(ctx, err) {
 			err = once(w)
 		}
 		return err

@@ -6,6 +6,7 @@ import (
 	"connectrpc.com/connect"
 
 	v1 "skep.dev/skep/api/skep/v1/skepv1connect"
+	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/greeting"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/wire"
@@ -31,7 +32,7 @@ func (d *Daemon) calls() []call {
 		{v1.SkepListProcedure, owner, connect.NewUnaryHandler(v1.SkepListProcedure, d.list, o...)},
 		{v1.SkepGetProcedure, owner, connect.NewUnaryHandler(v1.SkepGetProcedure, d.get, o...)},
 		{v1.SkepStopProcedure, owner, connect.NewUnaryHandler(v1.SkepStopProcedure, d.stopCell, o...)},
-		{v1.SkepLogsProcedure, owner, connect.NewServerStreamHandler(v1.SkepLogsProcedure, d.reading.Logs, o...)},
+		{v1.SkepLogsProcedure, owner, door.Yield(d.reading.Leaving, connect.NewServerStreamHandler(v1.SkepLogsProcedure, d.reading.Logs, o...))},
 		{v1.SkepAttachProcedure, owner, connect.NewUnaryHandler(v1.SkepAttachProcedure, d.attach, o...)},
 		{v1.SkepDiffProcedure, owner, connect.NewServerStreamHandler(v1.SkepDiffProcedure, d.changes.Diff, o...)},
 		{v1.SkepMergePlanProcedure, owner, connect.NewServerStreamHandler(v1.SkepMergePlanProcedure, d.changes.MergePlan, o...)},
@@ -42,7 +43,7 @@ func (d *Daemon) calls() []call {
 		{v1.SkepDecideApprovalProcedure, owner, connect.NewUnaryHandler(v1.SkepDecideApprovalProcedure, d.asked.Decide, o...)},
 		{v1.SkepRevokeApprovalProcedure, owner, connect.NewUnaryHandler(v1.SkepRevokeApprovalProcedure, d.asked.Revoke, o...)},
 		{v1.SkepDropProcedure, owner, connect.NewUnaryHandler(v1.SkepDropProcedure, d.changes.Drop, o...)},
-		{v1.SkepLedgerReadProcedure, owner, connect.NewServerStreamHandler(v1.SkepLedgerReadProcedure, d.reading.LedgerRead, o...)},
+		{v1.SkepLedgerReadProcedure, owner, door.Yield(d.reading.Leaving, connect.NewServerStreamHandler(v1.SkepLedgerReadProcedure, d.reading.LedgerRead, o...))},
 		{v1.SkepLedgerSealProcedure, owner, connect.NewUnaryHandler(v1.SkepLedgerSealProcedure, d.record.Sealed, o...)},
 		{v1.SkepExplainProcedure, owner, connect.NewUnaryHandler(v1.SkepExplainProcedure, d.reading.Explain, o...)},
 		{v1.SkepCheckProcedure, owner, connect.NewUnaryHandler(v1.SkepCheckProcedure, d.advice.Check, o...)},

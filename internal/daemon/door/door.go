@@ -160,7 +160,7 @@ func (d *Door) Shut(ctx context.Context, left int) error {
 		case <-changed:
 		case <-tick.C: // for the desk
 		case <-ctx.Done():
-			return fmt.Errorf("%d calls are still under way (a pager that nobody scrolls, a stop with a long grace): try again when they have ended: %w",
+			return fmt.Errorf("%d calls are still under way (as a stop with a long grace): try again when they have ended: %w",
 				max(inside-left, 1), ctx.Err())
 		}
 	}
