@@ -2,24 +2,14 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 
-	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/ledger/kind"
-	"skep.dev/skep/internal/right"
-	"skep.dev/skep/internal/sys"
 )
 
 // Models is the gateway to models, as far as the daemon needs it.
 type Models interface {
-	// Serve gives one cell's connection to the gateway, which is started if it
-	// does not run. The connection stays the caller's.
-	Serve(ctx context.Context, cell string, m right.Model, conn *os.File) error
-	// End breaks off a cell's calls and returns when the last one is recorded.
-	End(ctx context.Context, cell string) error
+	models.Server
 	// Close ends the gateway.
 	Close() error
 }
@@ -39,57 +29,20 @@ func (d *Daemon) RecordModel(ctx context.Context, cell string, body kind.Body) e
 	return nil
 }
 
-// serveModel connects a box to the gateway if its cell has a right to a model.
-// The gateway starts at the first one.
-func (d *Daemon) serveModel(ctx context.Context, l *life, b *boxes.Box) error {
-	if len(l.profile.Model.Roles) == 0 {
-		return nil
+// asking is the cell for the gateway.
+func (l *life) asking() models.Cell {
+	return models.Cell{
+		ID: l.id, Right: l.profile.Model, Boundary: &l.boundary, Note: l.note, Lives: func() bool { return l.d.lifeOf(l.id) != nil },
 	}
-	if d.models == nil {
-		return errors.New("the profile has a model right, and this skepd has no gateway")
-	}
-	err := d.models.Serve(ctx, l.id, l.profile.Model, b.Model)
-	if errors.Is(err, models.ErrNoRole) {
-		l.note(err.Error())
-		return nil // what it asks of a model is refused
-	}
-	return err
 }
 
-// modelsAgain gives every running cell that had the gateway the one that runs now, which
-// is started if none does: the last one died.
+// modelsAgain is for after the gateway died.
 func (d *Daemon) modelsAgain(ctx context.Context) error {
-	var failed error
+	var all []models.Cell
 	for _, l := range d.lives() {
-		if len(l.profile.Model.Roles) == 0 {
-			continue
-		}
-		var err error
-		for _, b := range l.boundary.All() {
-			err = errors.Join(err, d.modelAgain(ctx, l, b))
-		}
-		if d.lifeOf(l.id) == nil { // it ended meanwhile
-			d.endModel(ctx, l)
-		} else if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("cell %s: %w", l.id, err))
-		}
+		all = append(all, l.asking())
 	}
-	return failed
-}
-
-func (d *Daemon) modelAgain(ctx context.Context, l *life, b *boxes.Box) error {
-	ours, theirs, err := sys.StreamPair()
-	if err != nil {
-		return err
-	}
-	defer sys.CloseAll([]*os.File{ours, theirs})
-	if err := d.models.Serve(ctx, l.id, l.profile.Model, ours); err != nil {
-		if errors.Is(err, models.ErrNoRole) {
-			return nil // what it asks of a model is refused
-		}
-		return err
-	}
-	return b.Link.Model(ctx, theirs)
+	return models.Again(ctx, d.models, all)
 }
 
 // endModel ends the cell's part in the gateway, before the cell's end is recorded.

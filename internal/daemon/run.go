@@ -138,7 +138,7 @@ func (d *Daemon) build(l *life, a *admit.Application) (err error) {
 	}
 	b.Link.Assign(d.assignment(l, policy), recorder{d, l, b})
 	l.spec.Box = b.Warden
-	if err := d.serveModel(ctx, l, b); err != nil {
+	if err := l.asking().Connect(ctx, d.models, b); err != nil {
 		b.Kill()
 		return err
 	}

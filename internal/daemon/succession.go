@@ -47,7 +47,7 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) (err error) {
 		}
 	}
 	next.Link.Assign(d.assignment(l, policy), recorder{d, l, next})
-	if err := d.serveModel(ctx, l, next); err != nil {
+	if err := l.asking().Connect(ctx, d.models, next); err != nil {
 		next.Kill()
 		return err
 	}
