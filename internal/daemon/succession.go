@@ -27,13 +27,8 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) (err error) {
 			err = errNotLive
 		}
 	}()
-	go func() { // a cell that ends does not wait for another box
-		select {
-		case <-r.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	ctx, end := l.boundary.While(ctx)
+	defer end()
 	next, err := d.boxes.Start(ctx)
 	if err != nil {
 		return err

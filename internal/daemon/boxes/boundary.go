@@ -109,6 +109,19 @@ func (a *Boundary) forget(b *Box) bool {
 	return true
 }
 
+// While ends with the cell, which must be attended: one that ends waits for no other box.
+func (a *Boundary) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-a.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // Carried takes how many bytes of its leases a box has carried so far, and tells how many
 // all of the cell have.
 func (a *Boundary) Carried(b *Box, n int64) int64 {
