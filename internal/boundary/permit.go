@@ -60,6 +60,14 @@ func (p Permit) Resolve() []netip.Addr {
 	return policy.Resolve(p.request, *p.policy)
 }
 
+// Through is the operator's proxy by which the flow leaves; nil: it is dialed (B180).
+func (p Permit) Through() *policy.Proxy {
+	if !p.Valid() {
+		return nil
+	}
+	return p.policy.Through(p.request)
+}
+
 // RefuseMixed reports whether one address that is not kept refuses all (B102).
 func (p Permit) RefuseMixed() bool { return !p.Valid() || p.policy.Ceiling.Mixed }
 

@@ -167,11 +167,40 @@ func (r *reader) ceiling(b []byte) policy.Ceiling {
 			c.NoFloor = r.flag(f)
 		case 7:
 			c.Mixed = r.flag(f)
+		case 8:
+			c.Proxy = r.proxy(r.message(f))
 		default:
 			r.unknown("the ceiling", f)
 		}
 	})
 	return c
+}
+
+func (r *reader) proxy(b []byte) *policy.Proxy {
+	x := &policy.Proxy{}
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			x.Host = r.text(f)
+		case 2:
+			x.Port = uint16(r.number(f, math.MaxUint16))
+		case 3:
+			x.TLS = r.flag(f)
+		case 4:
+			x.Roots = r.message(f)
+		case 5:
+			x.Auth = r.text(f)
+		case 6:
+			x.Direct = append(x.Direct, r.text(f))
+		case 7:
+			x.ByName = r.flag(f)
+		case 8:
+			x.UDP = r.flag(f)
+		default:
+			r.unknown("the proxy", f)
+		}
+	})
+	return x
 }
 
 func (r *reader) rule(b []byte) policy.Rule {

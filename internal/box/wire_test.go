@@ -49,6 +49,7 @@ func TestAssignmentIsRead(t *testing.T) {
 			{Id: "approval-a", Name: "a.test", Port: 443, Allow: true, Once: true, Used: true, Drafted: true}, {Id: "approval-b", Ip: "9.9.9.9", Port: 53, Udp: true},
 		}, Ceiling: &skepv1.BoxCeiling{
 			Limits: true, Allow: []*skepv1.BoxRule{literal}, ResolvedAddresses: []*skepv1.BoxRange{span}, Deny: []*skepv1.BoxRule{cidr}, Open: []*skepv1.BoxRange{span}, NoFloor: true, MixedRefuse: true,
+			Proxy: &skepv1.BoxProxy{Host: "proxy.test", Port: 3128, Tls: true, Roots: []byte("pem"), Auth: "u:p", Direct: []string{".x.test", "y.test"}, ByName: true, Udp: true},
 		}},
 		Resolver: &skepv1.ResolverUpdate{Resolvers: []string{"192.0.2.1:53", "?"}, OwnAddresses: []string{"192.0.2.2", "?"}, Hosts: []*skepv1.HostsEntry{
 			{Name: "h.test", Addresses: []string{"192.0.2.3", "?"}}, {Name: "no name", Addresses: []string{"192.0.2.3"}},
@@ -73,6 +74,7 @@ func TestAssignmentIsRead(t *testing.T) {
 			{ID: "approval-a", Name: "a.test", Port: 443, Transport: flow.TCP, Allow: true, Once: true, Used: true, Drafted: true}, {ID: "approval-b", Addr: addr("9.9.9.9"), Port: 53, Transport: flow.UDP},
 		}, Ceiling: policy.Ceiling{
 			Limits: true, Allow: r[2:3], Resolved: spans, Deny: r[3:], Open: spans, NoFloor: true, Mixed: true,
+			Proxy: &policy.Proxy{Host: "proxy.test", Port: 3128, TLS: true, Roots: []byte("pem"), Auth: "u:p", Direct: []string{".x.test", "y.test"}, ByName: true, UDP: true},
 		}},
 		names: names{
 			resolvers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}, own: []netip.Addr{addr("192.0.2.2")},

@@ -17,6 +17,7 @@ type Ceiling struct {
 	Deny    []declared.NetRule // beat every allow, of profiles too
 
 	Open        []declared.Range // parts of the floor (table F) that are open (B105)
+	Proxy       *Proxy           // by which all egress goes; nil without one (B180)
 	RefuseMixed bool             // `mixed: refuse`: one bad address denies the name (B102)
 }
 
@@ -49,7 +50,7 @@ func ParseCeiling(file string, src []byte) (*Ceiling, Faults) {
 }
 
 func readCeiling(r *strict.Report, c *Ceiling, root *strict.Node) {
-	f, ok := r.Fields(root, "the ceiling", "deny: [...]", []string{"version", "allow", "deny", "open", "mixed"})
+	f, ok := r.Fields(root, "the ceiling", "deny: [...]", []string{"version", "allow", "deny", "open", "mixed", "proxy"})
 	if !ok {
 		return
 	}
@@ -69,6 +70,9 @@ func readCeiling(r *strict.Report, c *Ceiling, root *strict.Node) {
 	}
 	if v, ok := f["open"]; ok {
 		c.Open = declared.Ranges(r, v, "open", allPorts(false), false)
+	}
+	if v, ok := f["proxy"]; ok {
+		c.Proxy = proxy(r, v)
 	}
 	if v, ok := f["mixed"]; ok {
 		word, _ := r.OneOf(v, "mixed", "drop", "refuse")

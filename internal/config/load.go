@@ -37,7 +37,15 @@ func LoadCeiling(file string) (*Ceiling, error) {
 		return &Ceiling{}, nil
 	}
 	c, faults := ParseCeiling(file, src)
-	return c, faults.Err()
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	if c.Proxy != nil {
+		if err := c.Proxy.load(); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 func read(file string) (src []byte, found bool, err error) {

@@ -110,6 +110,8 @@ func (d *decider) egress() (flow.Verdict, demand) {
 	mine := d.judge(d.p.Rules, unlisted)
 	floor, onFloor := d.p.onFloor(d.t, d.q.Addr, d.q.Port)
 	switch {
+	case d.p.Ceiling.Proxy.hides(d.q):
+		return flow.Verdict{Reason: hidden(d.q, unlisted), AllowWith: NotPermitted}, demand{}
 	case d.denied():
 		return flow.Verdict{Reason: unlisted, AllowWith: NotPermitted}, demand{}
 	case onFloor:
@@ -133,6 +135,14 @@ func (d *decider) egress() (flow.Verdict, demand) {
 		return d.answer(mine)
 	}
 	return flow.Verdict{Decision: flow.Allow, Rule: mine.rule.ID, Line: mine.rule.Line}, mine.demand
+}
+
+// hidden is the reason of what the operator's proxy does not let through.
+func hidden(q flow.Request, unlisted flow.Reason) flow.Reason {
+	if q.Transport == flow.UDP {
+		return flow.TransportNotAllowed
+	}
+	return unlisted
 }
 
 // judged is what one list of rules says to a Request. The zero one denies.

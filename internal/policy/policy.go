@@ -35,6 +35,7 @@ type Ceiling struct {
 	NoFloor  bool         // the floor is off: for conformance runs
 	Mixed    bool         // `mixed: refuse`: deny when any resolved address was dropped (B102)
 	Own      []netip.Addr // the host's own interface addresses, on the floor (B105)
+	Proxy    *Proxy       // by which all egress goes; nil without one (B180)
 }
 
 // Check reports the first fault of a policy that arrived from another program.
@@ -53,6 +54,9 @@ func (p Policy) Check() error {
 			}
 			ids[r.ID] = true
 		}
+	}
+	if err := p.Ceiling.Proxy.Check(); err != nil {
+		return err
 	}
 	if err := checkAnswers(p.Answers); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 func Keep(q flow.Request, p Policy, a netip.Addr) bool {
 	a = a.Unmap()
 	t := address.New()
-	if !a.IsValid() || a.Zone() != "" || p.deniedAddress(a, q.Transport, q.Port) {
+	if !a.IsValid() || a.Zone() != "" || p.Ceiling.Proxy.isAt(a, q.Port) || p.deniedAddress(a, q.Transport, q.Port) {
 		return false
 	}
 	if _, on := p.onFloor(t, a, q.Port); on {

@@ -70,7 +70,7 @@ func (x FlowRecord_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlowRecord_Kind.Descriptor instead.
 func (FlowRecord_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{22, 0}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{23, 0}
 }
 
 type WatchRequest struct {
@@ -881,6 +881,7 @@ type BoxCeiling struct {
 	Open              []*BoxRange            `protobuf:"bytes,5,rep,name=open,proto3" json:"open,omitempty"`
 	NoFloor           bool                   `protobuf:"varint,6,opt,name=no_floor,json=noFloor,proto3" json:"no_floor,omitempty"`
 	MixedRefuse       bool                   `protobuf:"varint,7,opt,name=mixed_refuse,json=mixedRefuse,proto3" json:"mixed_refuse,omitempty"`
+	Proxy             *BoxProxy              `protobuf:"bytes,8,opt,name=proxy,proto3" json:"proxy,omitempty"` // by which all egress goes
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -964,6 +965,114 @@ func (x *BoxCeiling) GetMixedRefuse() bool {
 	return false
 }
 
+func (x *BoxCeiling) GetProxy() *BoxProxy {
+	if x != nil {
+		return x.Proxy
+	}
+	return nil
+}
+
+// BoxProxy is the operator's HTTP proxy (B180).
+type BoxProxy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Tls           bool                   `protobuf:"varint,3,opt,name=tls,proto3" json:"tls,omitempty"`
+	Roots         []byte                 `protobuf:"bytes,4,opt,name=roots,proto3" json:"roots,omitempty"`   // PEM, whom its certificate is checked against
+	Auth          string                 `protobuf:"bytes,5,opt,name=auth,proto3" json:"auth,omitempty"`     // user:password
+	Direct        []string               `protobuf:"bytes,6,rep,name=direct,proto3" json:"direct,omitempty"` // names that are dialed without it: exact, or ".x" for all below x
+	ByName        bool                   `protobuf:"varint,7,opt,name=by_name,json=byName,proto3" json:"by_name,omitempty"`
+	Udp           bool                   `protobuf:"varint,8,opt,name=udp,proto3" json:"udp,omitempty"` // UDP is dialed without it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoxProxy) Reset() {
+	*x = BoxProxy{}
+	mi := &file_skep_v1_box_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxProxy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxProxy) ProtoMessage() {}
+
+func (x *BoxProxy) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxProxy.ProtoReflect.Descriptor instead.
+func (*BoxProxy) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *BoxProxy) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *BoxProxy) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *BoxProxy) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
+}
+
+func (x *BoxProxy) GetRoots() []byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+func (x *BoxProxy) GetAuth() string {
+	if x != nil {
+		return x.Auth
+	}
+	return ""
+}
+
+func (x *BoxProxy) GetDirect() []string {
+	if x != nil {
+		return x.Direct
+	}
+	return nil
+}
+
+func (x *BoxProxy) GetByName() bool {
+	if x != nil {
+		return x.ByName
+	}
+	return false
+}
+
+func (x *BoxProxy) GetUdp() bool {
+	if x != nil {
+		return x.Udp
+	}
+	return false
+}
+
 // BoxRule is one rule in loaded form: exactly one of name, suffix, ip and cidr.
 type BoxRule struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -992,7 +1101,7 @@ type BoxRule struct {
 
 func (x *BoxRule) Reset() {
 	*x = BoxRule{}
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1113,7 @@ func (x *BoxRule) String() string {
 func (*BoxRule) ProtoMessage() {}
 
 func (x *BoxRule) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1126,7 @@ func (x *BoxRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRule.ProtoReflect.Descriptor instead.
 func (*BoxRule) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BoxRule) GetId() string {
@@ -1163,7 +1272,7 @@ type BoxPorts struct {
 
 func (x *BoxPorts) Reset() {
 	*x = BoxPorts{}
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1284,7 @@ func (x *BoxPorts) String() string {
 func (*BoxPorts) ProtoMessage() {}
 
 func (x *BoxPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1297,7 @@ func (x *BoxPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxPorts.ProtoReflect.Descriptor instead.
 func (*BoxPorts) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BoxPorts) GetFirst() uint32 {
@@ -1215,7 +1324,7 @@ type BoxRange struct {
 
 func (x *BoxRange) Reset() {
 	*x = BoxRange{}
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1336,7 @@ func (x *BoxRange) String() string {
 func (*BoxRange) ProtoMessage() {}
 
 func (x *BoxRange) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1349,7 @@ func (x *BoxRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRange.ProtoReflect.Descriptor instead.
 func (*BoxRange) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BoxRange) GetCidr() string {
@@ -1270,7 +1379,7 @@ type BoxLimits struct {
 
 func (x *BoxLimits) Reset() {
 	*x = BoxLimits{}
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1391,7 @@ func (x *BoxLimits) String() string {
 func (*BoxLimits) ProtoMessage() {}
 
 func (x *BoxLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1404,7 @@ func (x *BoxLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxLimits.ProtoReflect.Descriptor instead.
 func (*BoxLimits) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BoxLimits) GetOpenFlows() uint32 {
@@ -1335,7 +1444,7 @@ type RecordRequest struct {
 
 func (x *RecordRequest) Reset() {
 	*x = RecordRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1456,7 @@ func (x *RecordRequest) String() string {
 func (*RecordRequest) ProtoMessage() {}
 
 func (x *RecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1469,7 @@ func (x *RecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
 func (*RecordRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RecordRequest) GetRecords() []*FlowRecord {
@@ -1379,7 +1488,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1500,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1513,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RecordResponse) GetRefused() []*RefusedFlow {
@@ -1425,7 +1534,7 @@ type RefusedFlow struct {
 
 func (x *RefusedFlow) Reset() {
 	*x = RefusedFlow{}
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1546,7 @@ func (x *RefusedFlow) String() string {
 func (*RefusedFlow) ProtoMessage() {}
 
 func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1559,7 @@ func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedFlow.ProtoReflect.Descriptor instead.
 func (*RefusedFlow) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RefusedFlow) GetIndex() uint32 {
@@ -1476,7 +1585,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[20]
+	mi := &file_skep_v1_box_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1597,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[20]
+	mi := &file_skep_v1_box_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1610,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{20}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LeaseRequest) GetSpent() uint64 {
@@ -1520,7 +1629,7 @@ type LeaseResponse struct {
 
 func (x *LeaseResponse) Reset() {
 	*x = LeaseResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[21]
+	mi := &file_skep_v1_box_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1641,7 @@ func (x *LeaseResponse) String() string {
 func (*LeaseResponse) ProtoMessage() {}
 
 func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[21]
+	mi := &file_skep_v1_box_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1654,7 @@ func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
 func (*LeaseResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{21}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LeaseResponse) GetBytes() uint64 {
@@ -1592,7 +1701,7 @@ type FlowRecord struct {
 
 func (x *FlowRecord) Reset() {
 	*x = FlowRecord{}
-	mi := &file_skep_v1_box_proto_msgTypes[22]
+	mi := &file_skep_v1_box_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1713,7 @@ func (x *FlowRecord) String() string {
 func (*FlowRecord) ProtoMessage() {}
 
 func (x *FlowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[22]
+	mi := &file_skep_v1_box_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1726,7 @@ func (x *FlowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowRecord.ProtoReflect.Descriptor instead.
 func (*FlowRecord) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{22}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FlowRecord) GetKind() FlowRecord_Kind {
@@ -1827,7 +1936,7 @@ type ReadyRequest struct {
 
 func (x *ReadyRequest) Reset() {
 	*x = ReadyRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[23]
+	mi := &file_skep_v1_box_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1948,7 @@ func (x *ReadyRequest) String() string {
 func (*ReadyRequest) ProtoMessage() {}
 
 func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[23]
+	mi := &file_skep_v1_box_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1961,7 @@ func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyRequest.ProtoReflect.Descriptor instead.
 func (*ReadyRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{23}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadyRequest) GetDone() bool {
@@ -1884,7 +1993,7 @@ type ReadyResponse struct {
 
 func (x *ReadyResponse) Reset() {
 	*x = ReadyResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[24]
+	mi := &file_skep_v1_box_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2005,7 @@ func (x *ReadyResponse) String() string {
 func (*ReadyResponse) ProtoMessage() {}
 
 func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[24]
+	mi := &file_skep_v1_box_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2018,7 @@ func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyResponse.ProtoReflect.Descriptor instead.
 func (*ReadyResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{25}
 }
 
 var File_skep_v1_box_proto protoreflect.FileDescriptor
@@ -1975,7 +2084,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x05allow\x18\x06 \x01(\bR\x05allow\x12\x12\n" +
 	"\x04once\x18\a \x01(\bR\x04once\x12\x12\n" +
 	"\x04used\x18\b \x01(\bR\x04used\x12\x18\n" +
-	"\adrafted\x18\t \x01(\bR\adrafted\"\x99\x02\n" +
+	"\adrafted\x18\t \x01(\bR\adrafted\"\xc2\x02\n" +
 	"\n" +
 	"BoxCeiling\x12\x16\n" +
 	"\x06limits\x18\x01 \x01(\bR\x06limits\x12&\n" +
@@ -1984,7 +2093,17 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x04deny\x18\x04 \x03(\v2\x10.skep.v1.BoxRuleR\x04deny\x12%\n" +
 	"\x04open\x18\x05 \x03(\v2\x11.skep.v1.BoxRangeR\x04open\x12\x19\n" +
 	"\bno_floor\x18\x06 \x01(\bR\anoFloor\x12!\n" +
-	"\fmixed_refuse\x18\a \x01(\bR\vmixedRefuse\"\xd6\x03\n" +
+	"\fmixed_refuse\x18\a \x01(\bR\vmixedRefuse\x12'\n" +
+	"\x05proxy\x18\b \x01(\v2\x11.skep.v1.BoxProxyR\x05proxy\"\xb1\x01\n" +
+	"\bBoxProxy\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x10\n" +
+	"\x03tls\x18\x03 \x01(\bR\x03tls\x12\x14\n" +
+	"\x05roots\x18\x04 \x01(\fR\x05roots\x12\x12\n" +
+	"\x04auth\x18\x05 \x01(\tR\x04auth\x12\x16\n" +
+	"\x06direct\x18\x06 \x03(\tR\x06direct\x12\x17\n" +
+	"\aby_name\x18\a \x01(\bR\x06byName\x12\x10\n" +
+	"\x03udp\x18\b \x01(\bR\x03udp\"\xd6\x03\n" +
 	"\aBoxRule\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x12\n" +
@@ -2101,7 +2220,7 @@ func file_skep_v1_box_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_box_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_skep_v1_box_proto_goTypes = []any{
 	(FlowRecord_Kind)(0),   // 0: skep.v1.FlowRecord.Kind
 	(*WatchRequest)(nil),   // 1: skep.v1.WatchRequest
@@ -2117,18 +2236,19 @@ var file_skep_v1_box_proto_goTypes = []any{
 	(*BoxPolicy)(nil),      // 11: skep.v1.BoxPolicy
 	(*BoxAnswer)(nil),      // 12: skep.v1.BoxAnswer
 	(*BoxCeiling)(nil),     // 13: skep.v1.BoxCeiling
-	(*BoxRule)(nil),        // 14: skep.v1.BoxRule
-	(*BoxPorts)(nil),       // 15: skep.v1.BoxPorts
-	(*BoxRange)(nil),       // 16: skep.v1.BoxRange
-	(*BoxLimits)(nil),      // 17: skep.v1.BoxLimits
-	(*RecordRequest)(nil),  // 18: skep.v1.RecordRequest
-	(*RecordResponse)(nil), // 19: skep.v1.RecordResponse
-	(*RefusedFlow)(nil),    // 20: skep.v1.RefusedFlow
-	(*LeaseRequest)(nil),   // 21: skep.v1.LeaseRequest
-	(*LeaseResponse)(nil),  // 22: skep.v1.LeaseResponse
-	(*FlowRecord)(nil),     // 23: skep.v1.FlowRecord
-	(*ReadyRequest)(nil),   // 24: skep.v1.ReadyRequest
-	(*ReadyResponse)(nil),  // 25: skep.v1.ReadyResponse
+	(*BoxProxy)(nil),       // 14: skep.v1.BoxProxy
+	(*BoxRule)(nil),        // 15: skep.v1.BoxRule
+	(*BoxPorts)(nil),       // 16: skep.v1.BoxPorts
+	(*BoxRange)(nil),       // 17: skep.v1.BoxRange
+	(*BoxLimits)(nil),      // 18: skep.v1.BoxLimits
+	(*RecordRequest)(nil),  // 19: skep.v1.RecordRequest
+	(*RecordResponse)(nil), // 20: skep.v1.RecordResponse
+	(*RefusedFlow)(nil),    // 21: skep.v1.RefusedFlow
+	(*LeaseRequest)(nil),   // 22: skep.v1.LeaseRequest
+	(*LeaseResponse)(nil),  // 23: skep.v1.LeaseResponse
+	(*FlowRecord)(nil),     // 24: skep.v1.FlowRecord
+	(*ReadyRequest)(nil),   // 25: skep.v1.ReadyRequest
+	(*ReadyResponse)(nil),  // 26: skep.v1.ReadyResponse
 }
 var file_skep_v1_box_proto_depIdxs = []int32{
 	8,  // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
@@ -2137,38 +2257,39 @@ var file_skep_v1_box_proto_depIdxs = []int32{
 	11, // 3: skep.v1.WatchResponse.policy:type_name -> skep.v1.BoxPolicy
 	11, // 4: skep.v1.Assignment.policy:type_name -> skep.v1.BoxPolicy
 	9,  // 5: skep.v1.Assignment.resolver:type_name -> skep.v1.ResolverUpdate
-	17, // 6: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
+	18, // 6: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
 	10, // 7: skep.v1.ResolverUpdate.hosts:type_name -> skep.v1.HostsEntry
-	14, // 8: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
-	16, // 9: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
+	15, // 8: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
+	17, // 9: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
 	13, // 10: skep.v1.BoxPolicy.ceiling:type_name -> skep.v1.BoxCeiling
 	12, // 11: skep.v1.BoxPolicy.answers:type_name -> skep.v1.BoxAnswer
-	14, // 12: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
-	16, // 13: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
-	14, // 14: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
-	16, // 15: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
-	15, // 16: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
-	15, // 17: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
-	23, // 18: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
-	20, // 19: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
-	0,  // 20: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
-	1,  // 21: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
-	18, // 22: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
-	24, // 23: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
-	21, // 24: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
-	4,  // 25: skep.v1.BoxService.Draft:input_type -> skep.v1.DraftRequest
-	6,  // 26: skep.v1.BoxService.Asked:input_type -> skep.v1.AskedRequest
-	2,  // 27: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
-	19, // 28: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
-	25, // 29: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
-	22, // 30: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
-	5,  // 31: skep.v1.BoxService.Draft:output_type -> skep.v1.DraftResponse
-	7,  // 32: skep.v1.BoxService.Asked:output_type -> skep.v1.AskedResponse
-	27, // [27:33] is the sub-list for method output_type
-	21, // [21:27] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	15, // 12: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
+	17, // 13: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
+	15, // 14: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
+	17, // 15: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
+	14, // 16: skep.v1.BoxCeiling.proxy:type_name -> skep.v1.BoxProxy
+	16, // 17: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
+	16, // 18: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
+	24, // 19: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
+	21, // 20: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
+	0,  // 21: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
+	1,  // 22: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
+	19, // 23: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
+	25, // 24: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
+	22, // 25: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
+	4,  // 26: skep.v1.BoxService.Draft:input_type -> skep.v1.DraftRequest
+	6,  // 27: skep.v1.BoxService.Asked:input_type -> skep.v1.AskedRequest
+	2,  // 28: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
+	20, // 29: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
+	26, // 30: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
+	23, // 31: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
+	5,  // 32: skep.v1.BoxService.Draft:output_type -> skep.v1.DraftResponse
+	7,  // 33: skep.v1.BoxService.Asked:output_type -> skep.v1.AskedResponse
+	28, // [28:34] is the sub-list for method output_type
+	22, // [22:28] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_box_proto_init() }
@@ -2188,7 +2309,7 @@ func file_skep_v1_box_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_box_proto_rawDesc), len(file_skep_v1_box_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

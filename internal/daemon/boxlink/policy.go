@@ -26,7 +26,14 @@ func PolicyOf(p *profile.Profile, ceiling policy.Ceiling) policy.Policy {
 
 // CeilingOf is the operator's file as a policy.
 func CeilingOf(c *config.Ceiling) policy.Ceiling {
-	return policy.Ceiling{Limits: c.Limited, Allow: Rules(c.Allow), Deny: Rules(c.Deny), Open: Ranges(c.Open), Mixed: c.RefuseMixed}
+	return policy.Ceiling{Limits: c.Limited, Allow: Rules(c.Allow), Deny: Rules(c.Deny), Open: Ranges(c.Open), Mixed: c.RefuseMixed, Proxy: proxyOf(c.Proxy)}
+}
+
+func proxyOf(x *config.Proxy) *policy.Proxy {
+	if x == nil {
+		return nil
+	}
+	return &policy.Proxy{Host: x.Host, Port: x.Port, TLS: x.TLS, Roots: x.Roots, Auth: x.Auth, Direct: x.Direct, ByName: x.ByName, UDP: x.UDP}
 }
 
 // Rules translates net rules. A rule without an id is called after its place.
@@ -88,10 +95,14 @@ func Wire(p policy.Policy) (*skepv1.BoxPolicy, error) {
 		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model, AskUnlisted: p.AskUnlisted, NoDesk: p.NoDesk, Answers: wireAnswers(p.Answers),
 		Ceiling: &skepv1.BoxCeiling{
 			Limits: c.Limits, Allow: wireRules(c.Allow), ResolvedAddresses: wireRanges(c.Resolved), Deny: wireRules(c.Deny),
-			Open: wireRanges(c.Open), NoFloor: c.NoFloor, MixedRefuse: c.Mixed,
+			Open: wireRanges(c.Open), NoFloor: c.NoFloor, MixedRefuse: c.Mixed, Proxy: wireProxy(c.Proxy),
 		},
 	}
-	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
+	bound, ok := proto.Clone(out).(*skepv1.BoxPolicy)
+	if x := bound.GetCeiling().GetProxy(); ok && x != nil {
+		x.Auth = "" // a digest is told to everyone
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(bound)
 	if err != nil {
 		return nil, fmt.Errorf("digest policy: %w", err)
 	}
@@ -131,6 +142,15 @@ func wireAnswers(answers []policy.Answer) []*skepv1.BoxAnswer {
 		out = append(out, b)
 	}
 	return out
+}
+
+func wireProxy(x *policy.Proxy) *skepv1.BoxProxy {
+	if x == nil {
+		return nil
+	}
+	return &skepv1.BoxProxy{
+		Host: x.Host, Port: uint32(x.Port), Tls: x.TLS, Roots: x.Roots, Auth: x.Auth, Direct: x.Direct, ByName: x.ByName, Udp: x.UDP,
+	}
 }
 
 func wireRanges(ranges []policy.Range) []*skepv1.BoxRange {

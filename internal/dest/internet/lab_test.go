@@ -238,3 +238,6 @@ func (z *zone) serve(t testing.TB) netip.AddrPort {
 	})
 	return netip.MustParseAddrPort(u.LocalAddr().String())
 }
+
+// oneTo is every port.
+func oneTo() right.Ports { return right.Ports{{First: 1, Last: 65535}} }

@@ -23,6 +23,10 @@ func (d *Dest) Open(ctx context.Context, p boundary.Permit) (boundary.Upstream, 
 	if !p.Valid() || q.Transport != flow.TCP && q.Transport != flow.UDP {
 		return nil, &boundary.Failure{Reason: flow.PolicyUnavailable, Err: errNoPermit}
 	}
+	through := p.Through()
+	if through != nil && through.ByName && q.Name != "" {
+		return d.openThrough(ctx, p, through, nil, 0)
+	}
 	found, err := d.candidates(ctx, p)
 	if err != nil {
 		return nil, err
@@ -30,6 +34,9 @@ func (d *Dest) Open(ctx context.Context, p boundary.Permit) (boundary.Upstream, 
 	kept, dropped := keep(p, found)
 	if len(kept) == 0 || dropped > 0 && p.RefuseMixed() {
 		return nil, &boundary.Failure{Reason: flow.ResolvedAddressDenied, Dropped: dropped}
+	}
+	if through != nil {
+		return d.openThrough(ctx, p, through, kept, dropped)
 	}
 	if q.Transport == flow.UDP {
 		return d.openUDP(ctx, p, kept, dropped)

@@ -16,14 +16,20 @@ import (
 
 // upstream is one dialed connection, waiting for its agent.
 type upstream struct {
-	conn    *net.TCPConn
+	conn    splicer.Stream
+	asked   netip.AddrPort // of the operator's proxy; invalid where conn was dialed
 	loop    *splicer.Loop
 	permit  boundary.Permit
 	dropped int
 }
 
 // Address is what was dialed.
-func (u *upstream) Address() netip.AddrPort { return remote(u.conn) }
+func (u *upstream) Address() netip.AddrPort {
+	if u.asked.IsValid() || u.permit.Through() != nil {
+		return u.asked
+	}
+	return remote(u.conn)
+}
 
 // Dropped is how many resolved addresses were not kept.
 func (u *upstream) Dropped() int { return u.dropped }
