@@ -55,7 +55,10 @@ func Limits() []Limit {
 		{"TLS hello; inner HTTP head; time for either", n("%d KiB; %d KiB; %s", route.MaxHello>>10, route.MaxInnerHead>>10, FirstBytesTime), "flow", "closed; 431; closed", "route.MaxHello; route.MaxInnerHead; boundary.FirstBytesTime"},
 		{"an answer of ours: time, what is read beside it; the server's earlier answers", "1s; 64 KiB; 2s", "flow", "closed", "internet.lingerTime; internet.lingerBytes; internet.finishTime; model.lingerTime; model.lingerBytes"},
 		{"relay: a piece that is copied; a pipe; a turn; spare pipes", "16 KiB; 1 MiB; 4 MiB; 4", "flow; flow; flow; cell", "spliced; back-pressure; other flows first; made anew", "splicer.smallSize; splicer.pipeSize; splicer.share; splicer.sparePipe"},
-		{"rules", n("%d", policy.MaxRules), "cell", "load error", "policy.MaxRules"},
+		{"rules; answers of people; a hold", n("%d; %d; %s", policy.MaxRules, policy.MaxAnswers, policy.MaxHold), "cell", "load error; the oldest are forgotten; load error", "policy.MaxRules; policy.MaxAnswers; policy.MaxHold"},
+		{"policy swap: the gate's sets in the kernel; a card asked for again", "1s; 5s", "cell", "refused by the box, or opened by the next question of the name; asked again", "box.swapBy; box.askAgain"},
+		{"open cards; a card; once; nobody is asked again", n("%s; %s; %s; %s", "20", "1h0m0s", "10m0s", "10m0s"), "cell", "denied; denied; asked again; asked again", "approval.OpenCards; approval.Patience; approval.OnceFor; approval.NoFor"},
+		{"denials kept; drafted requests; long poll; a request's body; its why", n("%d; %s; %s; %s; %s", KeptDenials, "6/min", "1m0s", "4 KiB", "280 characters"), "cell", "oldest goes; 429; returns; 413; 400", "boundary.KeptDenials; desk.PollTime; desk.maxBody; desk.MaxWhy"},
 	}, ofTheCell(n), ofTheBox(n), ofTheTunnel(n), ofTheConnector())
 }
 

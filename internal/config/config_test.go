@@ -103,6 +103,29 @@ mixed: refuse
 	}
 }
 
+func TestProxy(t *testing.T) {
+	c, faults := ParseCeiling("/etc/skep/ceiling.yaml", []byte(`
+proxy: {url: "https://Proxy.Example.:3128", ca: "file:/etc/ca.pem", credential: "file:/etc/cred", direct: [inside.example, "*.corp.example"], send: name, udp: direct}
+`))
+	if faults != nil {
+		t.Fatal(faults.Render())
+	}
+	p := c.Proxy
+	if p.Host != "proxy.example" || p.Port != 3128 || !p.TLS || p.CA != "/etc/ca.pem" || p.Credential != "/etc/cred" || strings.Join(p.Direct, " ") != "inside.example .corp.example" || !p.ByName || !p.UDP {
+		t.Errorf("%+v", p)
+	}
+	for src, want := range map[string]string{
+		`{}`: "has no url", `{url: "ftp://a.example:1"}`: "a scheme", `{url: "http://u:canary@a.example"}`: "must not hold a password", `{url: "http://a.example:0"}`: "from 1 to 65535",
+		`{url: "http://a.example/x"}`: "a scheme", `{url: "http://a.example", ca: "file:/x"}`: "by https", `{url: "http://a.example", credential: "secret"}`: "names a file",
+		`{url: "http://a.example", direct: ["x.alt"]}`: "is no name", `{url: "http://a.example", send: both}`: "send", `{url: "http://2130706433"}`: "a host name",
+	} {
+		_, faults := ParseCeiling("/c.yaml", []byte("proxy: "+src+"\n"))
+		if faults == nil || !strings.Contains(faults.Render(), want) || strings.Contains(faults.Render(), "canary") {
+			t.Errorf("%s: %v, want %s", src, faults, want)
+		}
+	}
+}
+
 func TestCeilingWithoutAllow(t *testing.T) {
 	for src, limited := range map[string]bool{"": false, "mixed: drop": false, "allow: []": true} {
 		c, faults := ParseCeiling("/c.yaml", []byte(src))

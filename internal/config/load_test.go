@@ -47,6 +47,14 @@ func TestCeilingFailsClosed(t *testing.T) {
 	if c != nil || !errors.As(err, &faults) || len(faults) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
+	for _, file := range []string{"/absent", write(t, "cred", "no colon\n"), write(t, "cred2", "a:b\nc:d\n")} {
+		if c, err := LoadCeiling(write(t, "ceiling.yaml", "proxy: {url: \"http://a.example:1\", credential: \"file:"+file+"\"}")); c != nil || err == nil {
+			t.Errorf("%s: %+v, %v", file, c, err)
+		}
+	}
+	if c, err := LoadCeiling(write(t, "ceiling.yaml", "proxy: {url: \"http://a.example:1\", credential: \"file:"+write(t, "cred", "a:b\n")+"\"}")); err != nil || c.Proxy.Auth != "a:b" {
+		t.Errorf("%+v, %v", c, err)
+	}
 	if c, err := LoadCeiling(t.TempDir()); c != nil || err == nil { // a directory
 		t.Errorf("%+v, %v", c, err)
 	}

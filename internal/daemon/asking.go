@@ -1,16 +1,12 @@
 package daemon
 
 import (
-	"fmt"
 	"path/filepath"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/approval"
 	"skep.dev/skep/internal/daemon/approvals"
 	"skep.dev/skep/internal/daemon/boxlink"
-	"skep.dev/skep/internal/daemon/cells"
-	"skep.dev/skep/internal/ledger"
-	"skep.dev/skep/internal/ledger/kind"
 )
 
 // approvals is where cells' questions go.
@@ -22,6 +18,7 @@ func (d *Daemon) approvals() (*approvals.Approvals, error) {
 	return &approvals.Approvals{
 		Machine:  &approval.Machine{Journal: d.record, Clock: d.Clock, Changed: d.swapPolicy},
 		Standing: standing, Cells: d.cells, Journal: d.record, Swap: d.swapPolicy,
+		Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
 		Lives: func() (ids []string) {
 			for _, l := range d.lives() {
 				ids = append(ids, l.id)
@@ -66,63 +63,4 @@ func (d *Daemon) swapPolicy(id string) {
 	for _, b := range all { // one that was replaced has flows that are judged again, too
 		b.Link.Swap(p)
 	}
-}
-
-// ask puts to people what a cell's box was not sure of.
-func (d *Daemon) ask(l *life, records []*skepv1.FlowRecord) {
-	r, ok := d.cells.Get(l.id)
-	if !ok {
-		return
-	}
-	if err := d.asked.Take(r, records); err != nil {
-		d.Log.Error("nobody is asked: it cannot be recorded", "cell", l.id, "err", err)
-	}
-}
-
-// withdraw ends what is asked for a cell that has ended.
-func (d *Daemon) withdraw(l *life) {
-	if err := d.asked.Machine.End(l.id); err != nil {
-		d.Log.Warn("an open question of a cell has no end in the ledger", "cell", l.id, "err", err)
-	}
-}
-
-// recoverAnswers makes up for a crash between an answer's entry and its effect.
-func (d *Daemon) recoverAnswers(r cells.Record) error {
-	entries, err := d.questions(r.ID)
-	if err != nil || len(entries) == 0 {
-		return err
-	}
-	return d.asked.Recover(r, entries)
-}
-
-// replayAnswers makes the cards of a cell that another skepd left (B142).
-func (d *Daemon) replayAnswers(r cells.Record) error {
-	entries, err := d.questions(r.ID)
-	if err != nil || len(entries) == 0 {
-		return err
-	}
-	used, err := d.entries(r.ID, kind.KindFlowIntent) // of answers for one flow
-	if err != nil {
-		return err
-	}
-	return d.asked.Machine.Replay(r.ID, r.UID, append(entries, used...))
-}
-
-func (d *Daemon) questions(id string) ([]approval.Recorded, error) {
-	return d.entries(id, kind.KindApprovalOpened, kind.KindApprovalDecided)
-}
-
-// entries are those of a cell, of some kinds.
-func (d *Daemon) entries(id string, kinds ...kind.Kind) (list []approval.Recorded, err error) {
-	for e, err := range ledger.Read(filepath.Join(d.State, "ledger"), ledger.Filter{Cell: id, Kinds: kinds}) {
-		var body kind.Body
-		if err == nil {
-			body, err = e.Decode()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read what cell %s has asked: %w", id, err)
-		}
-		list = append(list, approval.Recorded{Time: e.Time, Body: body})
-	}
-	return list, nil
 }

@@ -219,7 +219,7 @@ func (d *Daemon) reconcile(ctx context.Context, rests []string) error {
 	}
 	f := orphans.Finder{
 		Cells: d.cells, House: d.house, Book: d.book, End: d.Orphan, Lives: func(id string) bool { return d.lifeOf(id) != nil },
-		Clear: d.clear, Drop: d.removeLayer, Answers: d.recoverAnswers, Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
+		Clear: d.clear, Drop: d.removeLayer, Answers: d.asked.Recover, Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
 	}
 	return f.Reconcile(ctx, rests)
 }

@@ -8,7 +8,6 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
-	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/ledger"
 )
 
@@ -35,7 +34,7 @@ func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.F
 		return nil, err
 	}
 	d.count(l, taken.Keep)
-	d.ask(l, taken.Keep)
+	d.asked.Take(id, taken.Keep)
 	return taken.Refused, nil
 }
 
@@ -79,36 +78,11 @@ func (d *Daemon) collect(l *life) int64 {
 // count keeps the numbers that ps and the end of a run show.
 // A flow that found no bytes left is the end of its cell.
 func (d *Daemon) count(l *life, records []*skepv1.FlowRecord) {
-	var allowed, refused int64
-	var exhausted bool
-	for _, r := range records {
-		switch r.Kind {
-		case skepv1.FlowRecord_KIND_INTENT:
-			allowed += boxlink.Attempts(r)
-		case skepv1.FlowRecord_KIND_DENIED:
-			refused += boxlink.Attempts(r)
-		case skepv1.FlowRecord_KIND_OUTCOME:
-			if gotNothing(r) {
-				refused++
-			}
-		case skepv1.FlowRecord_KIND_UNSPECIFIED:
-		}
-		exhausted = exhausted || r.Reason == flow.BudgetExhausted.Token()
-	}
-	d.cells.Count(l.id, allowed, refused)
-	if used, limit := d.bytes.Used(l.id); exhausted && limit > 0 {
+	t := boxlink.Count(records)
+	d.cells.Count(l.id, t.Allowed, t.Refused)
+	if used, limit := d.bytes.Used(l.id); t.Exhausted && limit > 0 {
 		l.end(cells.Cause{Word: "budget", Budget: "net", Limit: limit, Peak: used})
 	}
-}
-
-// gotNothing tells an allowed flow that was refused all the same, by its address, its
-// name or what it found, from one that was open and only ended.
-func gotNothing(end *skepv1.FlowRecord) bool {
-	switch end.Reason {
-	case "", flow.Revoked.Token(), flow.IdleTimeout.Token():
-		return false
-	}
-	return true
 }
 
 // pushResolvers tells every box.

@@ -52,7 +52,7 @@ func (d *Daemon) inheritCell(c *left.Cell, driver cell.Inheritor, h *bequest.Hei
 	}
 	l := d.newLife(c.ID, c.Begin, p, r.Unenforced)
 	l.traffic, l.notices, l.kept = d.owners.Inherit(r.UID, c.Flows), c.Notices, func() error { return nil }
-	if err := d.replayAnswers(r); err != nil {
+	if err := d.asked.Replay(r); err != nil {
 		return err
 	}
 	for _, fd := range c.Held {

@@ -240,7 +240,7 @@ func (l *life) finish(result cell.Result) {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}
 	l.d.endModel(ctx, l)
-	l.d.withdraw(l)
+	l.d.asked.Withdraw(l.id)
 	spent := l.d.collect(l)
 	l.mu.Lock()
 	cause := l.cause

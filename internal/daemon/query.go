@@ -19,24 +19,6 @@ func (d *Daemon) find(ref string) (cells.Record, error) {
 	return r, cells.APIError(err)
 }
 
-func (d *Daemon) list(_ context.Context, q *connect.Request[skepv1.ListRequest]) (*connect.Response[skepv1.ListResponse], error) {
-	out := &skepv1.ListResponse{}
-	for _, r := range d.cells.All() {
-		if q.Msg.All || !r.State.Ended() {
-			out.Cells = append(out.Cells, cells.Message(r))
-		}
-	}
-	return connect.NewResponse(out), nil
-}
-
-func (d *Daemon) get(_ context.Context, q *connect.Request[skepv1.GetRequest]) (*connect.Response[skepv1.Cell], error) {
-	r, err := d.find(q.Msg.Cell)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(cells.Message(r)), nil
-}
-
 // defaultGrace is between the polite signal and the end.
 const defaultGrace = 10 * time.Second
 

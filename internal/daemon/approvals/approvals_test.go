@@ -56,7 +56,7 @@ func TestFindings(t *testing.T) {
 		"mail.test:25": "mail is sent", "*": "none", "a.test:1-2": "none", ":443": "none", "a.test:0": "none",
 	} {
 		before := len(j.entries)
-		if err := a.Take(r, []*skepv1.FlowRecord{asked(destination)}); err != nil {
+		if err := a.take(r, []*skepv1.FlowRecord{asked(destination)}); err != nil {
 			t.Fatal(err)
 		}
 		if want == "none" {
@@ -83,7 +83,7 @@ func TestFindings(t *testing.T) {
 func TestStanding(t *testing.T) {
 	a, j := of(t)
 	r := cells.Record{ID: "c", UID: 7, ProfileName: "p.yaml"}
-	if err := a.Take(r, []*skepv1.FlowRecord{asked("a.test:443")}); err != nil {
+	if err := a.take(r, []*skepv1.FlowRecord{asked("a.test:443")}); err != nil {
 		t.Fatal(err)
 	}
 	c := a.Machine.List("c")[0]
@@ -94,7 +94,7 @@ func TestStanding(t *testing.T) {
 		t.Errorf("it holds before it is kept: %+v", got)
 	}
 	for range 2 {
-		if err := a.Recover(r, j.entries); err != nil {
+		if err := a.recover(r, j.entries); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestStanding(t *testing.T) {
 		t.Errorf("%v, %+v", err, a.Answers(r))
 	}
 	j.entries = append(j.entries, approval.Recorded{Body: &kind.ApprovalDecided{Proposal: "egress " + c.ID, Decision: "block", Reason: Revoked}})
-	if err := a.Recover(r, j.entries); err != nil || len(again.All()) != 0 {
+	if err := a.recover(r, j.entries); err != nil || len(again.All()) != 0 {
 		t.Errorf("what was revoked comes back: %v, %+v", err, again.All())
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
-	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -38,6 +38,8 @@ type Approvals struct {
 	Standing *Standing
 	Cells    *cells.Store
 	Journal  approval.Journal
+	Ledger   string // its directory
+	Log      *slog.Logger
 	// Swap gives a cell the answers that it has now; one that does not live is passed over.
 	Swap func(cell string)
 	// Lives are the cells that live.
@@ -46,7 +48,24 @@ type Approvals struct {
 
 // Take opens the cards that some records of a cell ask for, and notes what answers its
 // flows have used.
-func (a *Approvals) Take(r cells.Record, records []*skepv1.FlowRecord) error {
+func (a *Approvals) Take(cell string, records []*skepv1.FlowRecord) {
+	r, ok := a.Cells.Get(cell)
+	if !ok {
+		return
+	}
+	if err := a.take(r, records); err != nil {
+		a.Log.Error("nobody is asked: it cannot be recorded", "cell", cell, "err", err)
+	}
+}
+
+// Withdraw ends what is asked for a cell that has ended.
+func (a *Approvals) Withdraw(cell string) {
+	if err := a.Machine.End(cell); err != nil {
+		a.Log.Warn("an open question of a cell has no end in the ledger", "cell", cell, "err", err)
+	}
+}
+
+func (a *Approvals) take(r cells.Record, records []*skepv1.FlowRecord) error {
 	var failed []error
 	for _, f := range records {
 		switch {
@@ -272,33 +291,6 @@ func (a *Approvals) Revoke(ctx context.Context, q *connect.Request[skepv1.Revoke
 
 // Revoked is the reason in the entry that takes an answer back.
 const Revoked = "revoked"
-
-// Recover makes up for a crash between an answer's entry and its line: entries are those
-// of a cell that an earlier skepd left.
-func (a *Approvals) Recover(r cells.Record, entries []approval.Recorded) error {
-	m := &approval.Machine{Journal: a.Journal, Clock: a.Machine.Clock}
-	if err := m.Replay(r.ID, r.UID, entries); err != nil {
-		return err
-	}
-	taken := map[string]bool{}
-	for _, e := range entries {
-		if b, ok := e.Body.(*kind.ApprovalDecided); ok && b.Reason == Revoked {
-			_, id, _ := strings.Cut(b.Proposal, " ")
-			taken[id] = true
-		}
-	}
-	cards := slices.DeleteFunc(m.List(r.ID), func(c approval.Card) bool {
-		return c.State != approval.Approved || c.Scope != approval.Always || taken[c.ID]
-	})
-	for _, c := range cards {
-		s := Said{Card: c.ID, Hash: c.Hash, Cell: c.Cell, UID: r.UID, Profile: r.ProfileName, Proposal: c.Proposal, Since: c.Decided}
-		if err := a.Standing.Add(s); err != nil {
-			return err
-		}
-	}
-	m.Forget(r.ID)
-	return nil
-}
 
 func apiError(err error) error {
 	code := connect.CodeFailedPrecondition

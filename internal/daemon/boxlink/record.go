@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/ledger/kind"
 )
 
@@ -31,8 +32,44 @@ func Body(r *skepv1.FlowRecord) (kind.Body, error) {
 	return nil, fmt.Errorf("record of kind %d is not one of intent, outcome, denied", r.Kind)
 }
 
-// Attempts is how many attempts a record stands for.
-func Attempts(r *skepv1.FlowRecord) int64 {
+// Counted is what some records come to.
+type Counted struct {
+	Allowed, Refused int64
+	Exhausted        bool // a flow found no bytes left
+}
+
+// Count adds records up. A flow that was let in and got nothing counts as both.
+func Count(records []*skepv1.FlowRecord) Counted {
+	var t Counted
+	for _, r := range records {
+		switch r.Kind {
+		case skepv1.FlowRecord_KIND_INTENT:
+			t.Allowed += attempts(r)
+		case skepv1.FlowRecord_KIND_DENIED:
+			t.Refused += attempts(r)
+		case skepv1.FlowRecord_KIND_OUTCOME:
+			if gotNothing(r) {
+				t.Refused++
+			}
+		case skepv1.FlowRecord_KIND_UNSPECIFIED:
+		}
+		t.Exhausted = t.Exhausted || r.Reason == flow.BudgetExhausted.Token()
+	}
+	return t
+}
+
+// gotNothing tells an allowed flow that was refused all the same, by its address, its
+// name or what it found, from one that was open and only ended.
+func gotNothing(end *skepv1.FlowRecord) bool {
+	switch end.Reason {
+	case "", flow.Revoked.Token(), flow.IdleTimeout.Token():
+		return false
+	}
+	return true
+}
+
+// attempts is how many a record stands for.
+func attempts(r *skepv1.FlowRecord) int64 {
 	if r.Count > 1 && r.Count < 1<<40 {
 		return int64(r.Count)
 	}
