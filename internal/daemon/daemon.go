@@ -106,8 +106,6 @@ type Daemon struct {
 	instance string
 	api, fds *os.File // listening sockets, once they are there
 
-	upgrading sync.Mutex
-
 	ctx  context.Context // ends with the daemon, not with a request
 	stop context.CancelFunc
 

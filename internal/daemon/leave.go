@@ -11,6 +11,7 @@ import (
 
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/handover/bequest"
@@ -42,6 +43,12 @@ func (d *Daemon) succeed(ctx context.Context) (err error) {
 	if err := d.Successor.Try(ctx); err != nil {
 		return err
 	}
+	quiet, cancel := context.WithTimeout(ctx, quietTime)
+	defer cancel()
+	// Before the door is shut: a merge ends by a call.
+	if err := idle.Until(quiet, func() (string, error) { return d.changes.Busy(), nil }); err != nil {
+		return err
+	}
 	var undo []func()
 	defer func() {
 		for _, f := range slices.Backward(undo) {
@@ -55,8 +62,6 @@ func (d *Daemon) succeed(ctx context.Context) (err error) {
 			}
 		}
 	}
-	quiet, cancel := context.WithTimeout(ctx, quietTime)
-	defer cancel()
 	undo = append(undo, d.reopen)
 	if err = d.door.Shut(quiet, 1); err != nil { // the one is who asks for this
 		return err
@@ -90,39 +95,31 @@ func (d *Daemon) reopen() {
 
 // pauseCells waits until no cell begins or ends, and then hears no cell any more.
 func (d *Daemon) pauseCells(ctx context.Context) (lives []*life, resume func(), err error) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		busy := ""
-		if lives, busy = d.steady(); busy == "" {
-			var paused []cell.Pauser
-			resume = func() {
-				for _, p := range paused {
-					p.Resume()
-				}
-			}
-			for _, l := range lives {
-				p, ok := l.cell().(cell.Pauser)
-				if !ok {
-					return nil, resume, errors.New("the driver's cells cannot be left to another skepd")
-				}
-				if err := p.Pause(ctx); err != nil {
-					busy = "cell " + l.id + " ends"
-					break
-				}
-				paused = append(paused, p)
-			}
-			if busy == "" {
-				return lives, resume, nil
-			}
-			resume()
+	var paused []cell.Pauser
+	resume = func() {
+		for _, p := range paused {
+			p.Resume()
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, func() {}, fmt.Errorf("%s, which takes longer than %s: try again", busy, quietTime)
-		}
+		paused = nil
 	}
+	err = idle.Until(ctx, func() (busy string, err error) {
+		if lives, busy = d.steady(); busy != "" {
+			return busy, nil
+		}
+		for _, l := range lives {
+			p, ok := l.cell().(cell.Pauser)
+			if !ok {
+				return "", errors.New("the driver's cells cannot be left to another skepd")
+			}
+			if err := p.Pause(ctx); err != nil {
+				resume()
+				return "cell " + l.id + " ends", nil
+			}
+			paused = append(paused, p)
+		}
+		return "", nil
+	})
+	return lives, resume, err
 }
 
 // steady are the running cells, if no other is there; else what goes on.
@@ -142,7 +139,7 @@ func (d *Daemon) steady() (lives []*life, busy string) {
 	if d.work.Count() != len(lives) {
 		return nil, "the end of a cell is being written"
 	}
-	return lives, ""
+	return lives, d.changes.Busy()
 }
 
 // keepAll writes the records of cells as they are told.

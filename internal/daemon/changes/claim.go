@@ -61,6 +61,20 @@ func (s *claims) try(id string, by peer.Peer) (mine, other *claim) {
 	return mine, nil
 }
 
+// renew makes a cell's claim one that does not end with its caller.
+func (s *claims) renew(id string, by peer.Peer) *claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]*claim{}
+	}
+	if was := s.all[id]; was != nil {
+		close(was.ended)
+	}
+	s.all[id] = &claim{by: by, ended: make(chan struct{})}
+	return s.all[id]
+}
+
 // give gives up a cell if it is still claimed by this one; nil is whoever has it.
 func (s *claims) give(id string, c *claim) {
 	s.mu.Lock()
@@ -81,4 +95,14 @@ func (s *claims) until(gone <-chan struct{}, id string, c *claim) {
 		case <-c.ended:
 		}
 	}()
+}
+
+// Busy says which merge is under way, if one is: what became of it is still to be told.
+func (c *Changes) Busy() string {
+	c.claims.mu.Lock()
+	defer c.claims.mu.Unlock()
+	for id, claim := range c.claims.all {
+		return "a merge of cell " + id + " is under way, by " + claim.by.String()
+	}
+	return ""
 }
