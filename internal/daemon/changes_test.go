@@ -318,6 +318,36 @@ func TestSecondMergeIsTold(t *testing.T) {
 	}
 }
 
+// A cell is not dropped a second time while the layer of a merged one goes, which its
+// caller does not wait for.
+func TestDropBesideTheRestOfAMerge(t *testing.T) {
+	l := newLab(t).start()
+	c := l.changed()
+	_, hash, layer := l.diff(c.Id)
+	l.fetch(layer)
+	_, _, layer = l.plan(c.Id, hash)
+	var rest func()
+	l.daemon.changes.Later = func(do func()) { rest = do }
+	commit := &skepv1.MergeCommitRequest{Cell: c.Id, Hash: hash, Paths: [][]byte{[]byte(filepath.Join(l.work, "added"))}}
+	if _, err := l.client().MergeCommit(t.Context(), connect.NewRequest(commit)); err != nil {
+		t.Fatal(err)
+	}
+	l.fetch(layer) // he hangs up after the answer
+	dir := filepath.Join(l.config.State, "cells", c.Id, "layer")
+	for range 2 {
+		if err := l.drop(c.Id); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("the rest was removed by two: %v", err)
+		}
+	}
+	rest()
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the layer of a merged cell is left: %v", err)
+	}
+}
+
 // A caller who goes in the middle of his merge leaves the cell to the next at once.
 func TestMergeAfterOneWhoWent(t *testing.T) {
 	l := newLab(t).start()

@@ -115,7 +115,7 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 	switch {
 	case o.undo:
 	case r.State == cells.Merged:
-		c.dropMerged(ctx, r.ID)
+		c.dropMerged(ctx, r.ID, o.by)
 	default:
 		c.claims.give(r.ID, nil)
 	}
@@ -126,9 +126,10 @@ func (c *Changes) MergeCommit(ctx context.Context, q *connect.Request[skepv1.Mer
 // dropMerged removes the layer of a cell that is merged, and gives the cell up: the tree
 // has it and the record says so, so that it is only a rest, which a crash leaves to the
 // next start.
-func (c *Changes) dropMerged(ctx context.Context, id string) {
+func (c *Changes) dropMerged(ctx context.Context, id string, by peer.Peer) {
+	mine := c.claims.renew(id, by)
 	drop := func() {
-		defer c.claims.give(id, nil)
+		defer c.claims.give(id, mine)
 		if err := c.DropLayer(context.WithoutCancel(ctx), id); err != nil {
 			c.Log.Warn("the layer of a merged cell is left", "cell", id, "err", err)
 		}
