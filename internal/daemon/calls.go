@@ -30,15 +30,9 @@ func (d *Daemon) calls() []call {
 		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, g.Answer, o...)},
 		{v1.SkepRunProcedure, owner, g.Check(connect.NewServerStreamHandler(v1.SkepRunProcedure, d.run, o...))},
 		{v1.SkepFollowProcedure, owner, connect.NewServerStreamHandler(v1.SkepFollowProcedure, d.follow, o...)},
-<<<<<<< ours
-		{v1.SkepUpgradeProcedure, owner, connect.NewUnaryHandler(v1.SkepUpgradeProcedure, d.upgrade, o...)},
+		{v1.SkepUpgradeProcedure, owner, connect.NewUnaryHandler(v1.SkepUpgradeProcedure, u.Upgrade, o...)},
 		{v1.SkepListProcedure, owner, connect.NewUnaryHandler(v1.SkepListProcedure, d.reading.List, o...)},
 		{v1.SkepGetProcedure, owner, connect.NewUnaryHandler(v1.SkepGetProcedure, d.reading.Get, o...)},
-=======
-		{v1.SkepUpgradeProcedure, owner, connect.NewUnaryHandler(v1.SkepUpgradeProcedure, u.Upgrade, o...)},
-		{v1.SkepListProcedure, owner, connect.NewUnaryHandler(v1.SkepListProcedure, d.list, o...)},
-		{v1.SkepGetProcedure, owner, connect.NewUnaryHandler(v1.SkepGetProcedure, d.get, o...)},
->>>>>>> theirs
 		{v1.SkepStopProcedure, owner, connect.NewUnaryHandler(v1.SkepStopProcedure, d.stopCell, o...)},
 		{v1.SkepLogsProcedure, owner, door.Yield(d.reading.Leaving, connect.NewServerStreamHandler(v1.SkepLogsProcedure, d.reading.Logs, o...))},
 		{v1.SkepAttachProcedure, owner, connect.NewUnaryHandler(v1.SkepAttachProcedure, d.attach, o...)},
