@@ -109,7 +109,7 @@ func ofTheBox(n func(string, ...any) string) []Limit {
 		{"HTTP/2: head; frame; window; calls to skepd; one call; buffers", "64 KiB; 16 KiB; 65535 B; 16; 4 MiB; 4 KiB and 32 KiB", "box", "connection ends; split; back-pressure; refused; connection ends; back-pressure", "h2.maxHead; h2.maxFrame; h2.firstWindow; h2.maxCalls; h2.maxRequest; h2.readBuffer; h2.serverBuffer"},
 		{"HTTP/2 to skepd: calls whose handlers still run; calls taken back; an answer that nobody reads; kept of the window for answers", "32; 100/s; 10s; 32 KiB", "box", "refused; connection ends; connection ends; streams wait", "h2.maxPlaces; h2.maxResets; h2.readWithin; h2.forAnswers"},
 		{"first request of a box; its end", "10s; 8s", "box", "cell does not start; box killed", "box.probeBy; box.endWithin"},
-		{"a box handed over; one message of it; what the early gate holds", "5s; 32 KiB; 262144", "box", "the box before serves on", "box.handBy; box.maxLegacy; box.maxSpans"},
+		{"a box handed over: its next message; one of them; what the early gate holds", "5s; 32 KiB; 262144", "box", "the box before serves on", "box.handBy; box.maxLegacy; box.maxSpans"},
 		{"box memory, without the kernel's buffers", n("%d MiB", BoxMemory>>20), "box", "box dies, cell ends with `boundary-died`", "limit.BoxMemory"},
 	}
 }

@@ -37,7 +37,7 @@ const (
 
 const (
 	maxLegacy = 32 << 10        // bytes of one message
-	handBy    = 5 * time.Second // for the whole of it
+	handBy    = 5 * time.Second // until the next message; skepd waits for the last one
 	maxSpans  = 4 * route.DNSNames
 )
 
@@ -72,9 +72,6 @@ func (b *box) handOver(ctx context.Context, heir *os.File) (err error) {
 	}
 	if err := b.answers.Stop(ctx); err != nil {
 		return err
-	}
-	if err := heir.SetWriteDeadline(time.Now().Add(handBy)); err != nil {
-		return fmt.Errorf("hand over to another box: %w", err)
 	}
 	return b.leave(heir)
 }
@@ -137,7 +134,11 @@ func (b *box) leave(heir *os.File) error {
 	m.number(legacyRefused, refused)
 	m.number(legacyNext4, next.V4)
 	m.number(legacyNext6, next.V6)
-	if err := sys.SendFDs(heir, m, append(files, own...)...); err != nil {
+	err := heir.SetWriteDeadline(time.Now().Add(handBy))
+	if err == nil {
+		err = sys.SendFDs(heir, m, append(files, own...)...)
+	}
+	if err != nil {
 		return fmt.Errorf("hand over the sockets: %w", err)
 	}
 	out := pages{to: heir}
@@ -175,6 +176,9 @@ func (p *pages) add(field int, e writer) {
 }
 
 func (p *pages) flush() error {
+	if p.err == nil {
+		p.err = p.to.SetWriteDeadline(time.Now().Add(handBy))
+	}
 	if p.err == nil && len(p.now) > 0 {
 		p.err = sys.SendFDs(p.to, p.now)
 	}
@@ -189,9 +193,6 @@ func (p *pages) flush() error {
 // the socket.
 func (b *box) inherit(from *os.File, message []byte) error {
 	defer func() { _ = from.Close() }()
-	if err := from.SetReadDeadline(time.Now().Add(handBy)); err != nil {
-		return fmt.Errorf("take over from another box: %w", err)
-	}
 	var next route.Offsets
 	r := reader{}
 	r.fields(message, func(f field) {
@@ -212,7 +213,11 @@ func (b *box) inherit(from *os.File, message []byte) error {
 	b.server.table.Inherit(next)
 	buf := make([]byte, maxLegacy)
 	for end := false; !end && r.err == nil; {
-		n, _, err := sys.RecvFDs(from, buf, 0)
+		n := 0
+		err := from.SetReadDeadline(time.Now().Add(handBy))
+		if err == nil {
+			n, _, err = sys.RecvFDs(from, buf, 0)
+		}
 		if err == nil && n == 0 {
 			err = errors.New("it ended before it had told all")
 		}
