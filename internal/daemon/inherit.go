@@ -52,8 +52,10 @@ func (d *Daemon) inheritCell(c *left.Cell, driver cell.Inheritor, h *bequest.Hei
 	}
 	l := d.newLife(c.ID, c.Begin, p, r.Unenforced)
 	l.traffic, l.notices, l.kept = d.owners.Inherit(r.UID, c.Flows), c.Notices, func() error { return nil }
-	if err := d.asked.Replay(r); err != nil {
-		return err
+	if c.Asked { // else nothing is read: boxes wait
+		if err := d.asked.Replay(r); err != nil {
+			return err
+		}
 	}
 	for _, fd := range c.Held {
 		l.held = append(l.held, h.Need(fd, "granted"))

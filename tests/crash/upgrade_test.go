@@ -1,11 +1,13 @@
 package crash
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -222,4 +224,44 @@ exec `+real+`/skepd "$@"
 	r.recorded()
 	r.verify()
 	r.left()
+}
+
+// A merge that is under way keeps skepd from being replaced, which is told, and goes on.
+func TestMergeKeepsSkepdFromBeingReplaced(t *testing.T) {
+	r := set(t)
+	out, ok := r.skep("run", "--yes", "--detach", "--", "/bin/sh", "-c", "i=0; while [ $i -lt 3000 ]; do echo $i >f$i; i=$((i+1)); done", r.programs)
+	if !ok {
+		t.FailNow()
+	}
+	id := strings.TrimSpace(out)
+	r.await("the end of the cell", func() bool {
+		r.list()
+		return r.cells[id].ended()
+	})
+	shown, _ := r.skep("diff", "--json", id)
+	var d struct{ Hash string }
+	if err := json.Unmarshal([]byte(shown), &d); err != nil {
+		t.Fatal(err)
+	}
+	m := r.start("merge", id, d.Hash)
+	held := r.await("the plan of the merge", func() bool {
+		_, err := os.Stat(r.state("cells", id, "merge-plan"))
+		return err == nil || m.ended()
+	})
+	if !held || m.cmd.Process.Signal(syscall.SIGSTOP) != nil || m.ended() {
+		t.Fatalf("there is no merge to hold: %s%s", m.out.String(), m.err.String())
+	}
+	u := r.start("upgrade", "--only", "skepd")
+	if code := u.wait(t); code != 1 || !strings.Contains(u.err.String(), "a merge of cell "+id+" is under way") {
+		t.Errorf("the upgrade ended with %d\n%s%s", code, u.out.String(), u.err.String())
+	}
+	r.list() // skepd answers
+	if err := m.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if code := m.wait(t); code != 0 {
+		t.Errorf("the merge ended with %d\n%s%s", code, m.out.String(), m.err.String())
+	}
+	r.skep("upgrade")
+	r.verify()
 }

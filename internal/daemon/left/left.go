@@ -17,7 +17,7 @@ import (
 )
 
 // Version is the version of State.
-const Version = 1
+const Version = 2
 
 // State is all that a skepd leaves to the one that takes its place (L20a), but what stands
 // in the state directory. The worker's connection goes by its flag.
@@ -38,6 +38,7 @@ type Cell struct {
 	Begin    time.Time       `json:"begin"`
 	Held     []bequest.FD    `json:"held"`
 	Flows    []string        `json:"flows"`
+	Asked    bool            `json:"asked"` // people: what, and what they said, the ledger has
 	Notices  []string        `json:"notices,omitempty"`
 	Running  json.RawMessage `json:"running"`
 	Boundary boxes.Left      `json:"boundary"`
