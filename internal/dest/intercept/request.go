@@ -1,0 +1,261 @@
+package intercept
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/name"
+	"skep.dev/skep/internal/route"
+	"skep.dev/skep/internal/secret"
+)
+
+// exchange is one request and its answer. again: another may come.
+func (f *carried) exchange(first bool, failed flow.Reason) (why flow.Reason, again bool, err error) {
+	a := &answer{f: f, request: make(chan asked, 1), over: make(chan struct{})}
+	if failed == flow.None {
+		go a.relay()
+		defer func() { <-a.over }()
+		defer func() { // whatever is still awaited
+			if !again {
+				_ = f.rawUp.Conn.Close()
+			}
+		}()
+	}
+	h, head, why, err := f.next(first)
+	if err != nil || why != flow.None {
+		switch {
+		case why != flow.None && err == nil:
+			return f.refuse(why)
+		case err != nil && (errors.Is(err, io.EOF) || a.ended.Load()):
+			return flow.None, false, nil // one of the two has left between two requests
+		}
+		return why, false, err
+	}
+	if failed != flow.None {
+		return f.refuse(failed)
+	}
+	return f.forward(a, h, head)
+}
+
+// next reads one head and judges it. An end between two requests is an error of nothing
+// but io.EOF.
+func (f *carried) next(first bool) (route.Head, secret.Head, flow.Reason, error) {
+	if _, err := f.in.Peek(1); err != nil {
+		return route.Head{}, secret.Head{}, flow.None, err
+	}
+	late := time.AfterFunc(boundary.FirstBytesTime, func() { boundary.Reset(f.rawAgent.Conn) })
+	h, err := route.ReadHead(f.in, f.permit.Request().Port, first)
+	if !late.Stop() {
+		return h, secret.Head{}, flow.HeadTimeout, err
+	}
+	var fault *route.HeadError
+	if errors.As(err, &fault) {
+		return h, secret.Head{}, fault.Reason, nil
+	}
+	if err != nil {
+		return h, secret.Head{}, flow.None, err
+	}
+	raw := h.Raw
+	if id := f.permit.Correlate(); id != "" {
+		raw = h.With("X-Skep-Flow", id)
+	}
+	head, why := secret.ReadHead(raw)
+	if why != flow.None {
+		return h, head, why, nil
+	}
+	if v := f.permit.DecideInner(f.hello); !v.Allowed() {
+		return h, head, v.Refusal(), nil
+	}
+	f.inner.Method, f.inner.Path = h.Inner.Method, h.Inner.Path
+	if !f.names(head) {
+		return h, head, flow.HTTPHostMismatch, nil
+	}
+	return h, head, flow.None, nil
+}
+
+// names tells whether Host is the permitted name, with the flow's port or, for 443,
+// without one (B127).
+func (f *carried) names(h secret.Head) bool {
+	q := f.permit.Request()
+	host, port, has := strings.Cut(field(h, "host"), ":")
+	if !has {
+		port = "443"
+	}
+	normal, err := name.Host(host)
+	return err == nil && normal == q.Name && port == strconv.Itoa(int(q.Port))
+}
+
+func field(h secret.Head, key string) string {
+	for _, f := range h.Fields {
+		if strings.EqualFold(f.Name, key) {
+			return string(f.Value)
+		}
+	}
+	return ""
+}
+
+// forward fills a request in, records that, and sends it, while its answer is relayed.
+func (f *carried) forward(a *answer, h route.Head, agents secret.Head) (flow.Reason, bool, error) {
+	q := f.permit.Request()
+	head, uses, why := f.Keeper.Head(q.Name, q.Port, f.Now(), agents)
+	if why != flow.None {
+		return f.misuse(uses, why)
+	}
+	defer head.Wipe()
+	var body []byte
+	whole := f.Keeper.InBody(q.Name, q.Port, agents)
+	if whole {
+		read, err := f.wholeBody(h, agents)
+		if err != nil {
+			return flow.None, false, err
+		}
+		filled, more, why := f.Keeper.Body(q.Name, q.Port, f.Now(), agents, read)
+		if why != flow.None {
+			return f.misuse(more, why)
+		}
+		defer clear(filled)
+		body, uses = filled, append(uses, more...)
+		head = measured(head, len(body))
+	}
+	for _, use := range uses {
+		if f.Record(f.ctx, q.ID, q.Name, use, flow.None) != nil {
+			return f.refuse(flow.RecordUnavailable)
+		}
+	}
+	a.request <- asked{method: h.Inner.Method, upgrade: h.Upgrade}
+	raw := head.Bytes()
+	defer clear(raw)
+	text := append(raw, body...)
+	defer clear(text)
+	if _, err := f.server.Write(text); err != nil {
+		return flow.None, false, fmt.Errorf("send a request: %w", err)
+	}
+	if !whole {
+		if why, use, err := f.stream(a, h, agents); why != flow.None {
+			_ = f.Record(f.ctx, q.ID, q.Name, use, why)
+			boundary.Reset(f.rawUp.Conn)
+			if <-a.over; a.begun {
+				return why, false, errRefused
+			}
+			return f.refuse(why)
+		} else if err != nil && !errors.Is(err, errAnswered) {
+			return flow.None, false, err
+		} else if err != nil {
+			<-a.over
+			return a.why, false, a.err
+		}
+	}
+	<-a.over
+	if a.err == nil && a.upgraded {
+		why, err := f.opaque(a)
+		return why, false, err
+	}
+	return a.why, a.err == nil && a.why == flow.None && a.again, a.err
+}
+
+// misuse records a refusal and answers it.
+func (f *carried) misuse(uses []secret.Use, why flow.Reason) (flow.Reason, bool, error) {
+	q := f.permit.Request()
+	for _, use := range uses {
+		_ = f.Record(f.ctx, q.ID, q.Name, use, why) // refused either way
+	}
+	return f.refuse(why)
+}
+
+// wholeBody reads a body in which a place may be, and one byte more than it may have. An
+// agent that waits to be told is told: no answer of the destination is under way.
+func (f *carried) wholeBody(h route.Head, agents secret.Head) ([]byte, error) {
+	if strings.EqualFold(field(agents, "expect"), "100-continue") {
+		if _, err := io.WriteString(f.agent, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(route.Body(f.in, h), secret.MaxBody+1))
+}
+
+// measured gives a head the length of its body, and nothing else that says it.
+func measured(h secret.Head, length int) secret.Head {
+	var fields []secret.Field
+	for _, f := range h.Fields {
+		switch strings.ToLower(f.Name) {
+		case "content-length", "transfer-encoding", "expect", "trailer":
+		default:
+			fields = append(fields, f)
+		}
+	}
+	h.Fields = append(fields, secret.Field{Name: "Content-Length", Value: strconv.AppendInt(nil, int64(length), 10)})
+	return h
+}
+
+// stream sends a body on in the pieces that come, each looked at first.
+func (f *carried) stream(a *answer, h route.Head, agents secret.Head) (flow.Reason, secret.Use, error) {
+	q := f.permit.Request()
+	stray := f.Keeper.Stray(secret.At{Host: q.Name, Port: q.Port, Path: agents.Path()})
+	w := pieces{to: f.server, chunked: h.Chunked}
+	src, buf := route.Body(f.in, h), make([]byte, 16<<10)
+	for {
+		n, err := src.Read(buf)
+		if why, use := stray.Feed(buf[:n]); why != flow.None {
+			return why, use, nil
+		}
+		if werr := w.write(buf[:n]); werr != nil {
+			return flow.None, secret.Use{}, errors.Join(errAnswered, werr)
+		}
+		switch {
+		case err == io.EOF:
+			return flow.None, secret.Use{}, w.end()
+		case err != nil && a.ended.Load():
+			return flow.None, secret.Use{}, errAnswered
+		case err != nil:
+			return flow.None, secret.Use{}, fmt.Errorf("body of a request: %w", err)
+		}
+	}
+}
+
+// pieces writes content, each piece at once, as chunks where it has no length.
+type pieces struct {
+	to      io.Writer
+	chunked bool
+}
+
+func (p pieces) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if p.chunked {
+		b = append(append(fmt.Appendf(nil, "%x\r\n", len(b)), b...), "\r\n"...)
+	}
+	_, err := p.to.Write(b)
+	return err
+}
+
+func (p pieces) end() error {
+	if !p.chunked {
+		return nil
+	}
+	_, err := io.WriteString(p.to, "0\r\n\r\n")
+	return err
+}
+
+// opaque carries what both have agreed to speak instead of HTTP.
+func (f *carried) opaque(a *answer) (flow.Reason, error) {
+	down := make(chan error, 1)
+	go func() {
+		down <- a.watched(f.answers, pieces{to: f.agent})
+		f.rawAgent.stop()
+	}()
+	_, _ = io.Copy(f.server, f.in)
+	_ = f.server.CloseWrite()
+	err := <-down
+	if errors.Is(err, secret.ErrReflected) {
+		f.cut()
+		return flow.SecretReflected, err
+	}
+	return flow.None, err
+}
