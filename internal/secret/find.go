@@ -46,7 +46,7 @@ func search(text []byte) []string {
 	found := append(plain(text), encoded(text)...)
 	if bytes.ContainsAny(text, "\r\n") {
 		// Base64 is broken into lines.
-		found = append(found, encoded(bytes.Join(bytes.Fields(text), nil))...)
+		found = append(found, encoded(unbroken(text))...)
 	}
 	return found
 }
@@ -158,18 +158,31 @@ func sextet(c byte) int {
 	return -1
 }
 
+// unbroken takes white space out.
+func unbroken(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for _, c := range text {
+		if c != '\r' && c != '\n' && c != ' ' && c != '\t' {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // unpercent decodes percent-encoding; what is none stays.
 func unpercent(text []byte) []byte {
 	out := make([]byte, 0, len(text))
-	for i := 0; i < len(text); i++ {
-		if n, ok := number(text, i+1, 2); text[i] == '%' && ok {
+	for i := bytes.IndexByte(text, '%'); i >= 0; i = bytes.IndexByte(text, '%') {
+		out = append(out, text[:i]...)
+		if n, ok := number(text, i+1, 2); ok {
 			out = append(out, byte(n))
 			i += 2
-			continue
+		} else {
+			out = append(out, '%')
 		}
-		out = append(out, text[i])
+		text = text[i+1:]
 	}
-	return out
+	return append(out, text...)
 }
 
 // unescape takes JSON's escapes out. A backslash that is escaped itself is taken for
