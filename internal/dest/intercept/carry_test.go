@@ -110,7 +110,7 @@ func TestStreamedBodies(t *testing.T) {
 		n, err := io.Copy(sum, r.Body)
 		_, _ = fmt.Fprintf(w, "%d %x %v", n, sum.Sum(nil), err)
 	})
-	random := make([]byte, 8<<20)
+	random := make([]byte, 2<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(random)
 	want := fmt.Sprintf("%d %x <nil>", len(random), sha256.Sum256(random))
 	for name, body := range map[string]io.Reader{"length": bytes.NewReader(random), "chunks": io.MultiReader(bytes.NewReader(random))} {
