@@ -99,7 +99,8 @@ func (a *Authority) sign(root, middle *x509.Certificate) error {
 
 // erase overwrites a private key, as far as the standard library keeps it in one place.
 func erase(key *ecdsa.PrivateKey) {
-	clear(key.D.Bits()) //nolint:staticcheck // deprecated for arithmetic; there is no other way to overwrite it
+	//lint:ignore SA1019 deprecated for arithmetic; there is no other way to overwrite it
+	clear(key.D.Bits())
 	*key = ecdsa.PrivateKey{}
 }
 
