@@ -100,7 +100,7 @@ func (a *Authority) sign(root, middle *x509.Certificate) error {
 // erase overwrites a private key, as far as the standard library keeps it in one place.
 func erase(key *ecdsa.PrivateKey) {
 	//lint:ignore SA1019 deprecated for arithmetic; there is no other way to overwrite it
-	clear(key.D.Bits())
+	clear(key.D.Bits()) //nolint:staticcheck // the same, to the other reader
 	*key = ecdsa.PrivateKey{}
 }
 
