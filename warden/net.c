@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_conntrack.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <sys/time.h>
@@ -75,7 +76,7 @@ static int socket_on(int family, int type, uint16_t port, bool tolerate)
     return -1;
 }
 
-/* net_build makes the namespace whole, with the sockets that the box will serve: TCP, DNS over UDP, DNS over TCP, each
+/* net_build makes the namespace whole, with the sockets that the box will serve: TCP, UDP, DNS over UDP and over TCP, each
  * for both families, and the early gate's log. Without IPv6 the IPv4 socket stands in both places. */
 void net_build(struct cell *c)
 {
@@ -94,10 +95,14 @@ void net_build(struct cell *c)
     setsockopt(nflog, SOL_SOCKET, SO_RCVBUF, &big, sizeof big);
     setsockopt(nflog, SOL_NETLINK, NETLINK_NO_ENOBUFS, &one, sizeof one);
 
+    /* Longer than a flow of the box may be idle (B150): while the box has it, the source means this destination. */
+    (void)!write_text(c->host_proc, "sys/net/netfilter/nf_conntrack_udp_timeout", "150");
+    (void)!write_text(c->host_proc, "sys/net/netfilter/nf_conntrack_udp_timeout_stream", "150");
+
     c->nfds = 0;
     static const struct { int type; uint16_t port; } listeners[] = {
-        {SOCK_STREAM, port_tcp}, {SOCK_DGRAM, port_dns}, {SOCK_STREAM, port_dns}};
-    for (unsigned i = 0; i < 3; i++) {
+        {SOCK_STREAM, port_tcp}, {SOCK_DGRAM, port_udp}, {SOCK_DGRAM, port_dns}, {SOCK_STREAM, port_dns}};
+    for (unsigned i = 0; i < 4; i++) {
         int four = socket_on(AF_INET, listeners[i].type, listeners[i].port, false);
         int other = six ? socket_on(AF_INET6, listeners[i].type, listeners[i].port, true) : -1;
         c->fds[c->nfds++] = four;
@@ -140,45 +145,26 @@ static int gate_change(struct cell *c, const struct gate *g)
     return netlink_call(c->nft, m, len, 2);
 }
 
-/* find returns an attribute's payload within a run of attributes. */
-static const char *find(const char *at, size_t n, uint16_t type, size_t *len)
+/* kernel_says passes a question on, and returns how long the answer is. The box reads it. */
+static size_t kernel_says(struct cell *c, const void *question, size_t len, char *to, size_t room)
 {
-    while (n >= NLA_HDRLEN) {
-        const struct nlattr *a = (const void *)at;
-        if (a->nla_len < NLA_HDRLEN || a->nla_len > n)
-            return NULL;
-        if ((a->nla_type & NLA_TYPE_MASK) == type) {
-            *len = (size_t)a->nla_len - NLA_HDRLEN;
-            return at + NLA_HDRLEN;
-        }
-        size_t step = NLA_ALIGN(a->nla_len);
-        if (step > n)
-            return NULL;
-        at += step;
-        n -= step;
-    }
-    return NULL;
+    ssize_t n = send(c->nft, question, len, 0) < 0 ? -1 : recv(c->nft, to, room, 0);
+    return n < 0 ? 0 : (size_t)n;
 }
 
-/* gate_counter reads how many packets the early gate has refused so far (B17). */
-static int gate_counter(struct cell *c, uint64_t *value)
+/* gate_flow asks conntrack where the datagrams of a source were going, or has the kernel judge the next one as a first
+ * one (B12): that takes CAP_NET_ADMIN, which the box does not have. */
+static size_t gate_flow(struct cell *c, const struct gate *g, char *to, size_t room)
 {
-    if (send(c->nft, counter_get, sizeof counter_get, 0) != sizeof counter_get)
-        return -errno;
-    ssize_t n = recv(c->nft, answer, sizeof answer, 0);
-    if (n < 0)
-        return -errno;
-    struct nlmsghdr *h = (void *)answer;
-    size_t head = NLMSG_LENGTH(sizeof(struct nfgenmsg)), len = 0;
-    if (!NLMSG_OK(h, (unsigned)n) || h->nlmsg_type == NLMSG_ERROR || h->nlmsg_len < head)
-        return -EIO;
-    const char *data = find(answer + head, h->nlmsg_len - head, NFTA_OBJ_DATA, &len);
-    const char *packets = data ? find(data, len, NFTA_COUNTER_PACKETS, &len) : NULL;
-    if (!packets || len != 8)
-        return -EIO;
-    memcpy(value, packets, 8);
-    *value = __builtin_bswap64(*value);
-    return 0;
+    bool six = g->family == 6;
+    unsigned char m[128];
+    size_t len = six ? sizeof flow6 : sizeof flow4;
+    memcpy(m, six ? flow6 : flow4, len);
+    memcpy(m + flow_address, g->address, six ? 16 : 4);
+    m[flow_port] = (unsigned char)(g->low >> 8), m[flow_port + 1] = (unsigned char)g->low;
+    if (g->op == GATE_FORGET)
+        m[flow_type] = IPCTNL_MSG_CT_DELETE, m[flow_flags] |= NLM_F_ACK;
+    return kernel_says(c, m, len, to, room);
 }
 
 /* gate_serve answers one message of the box; the kernel has acknowledged before we do. At last it tells, unasked and
@@ -192,16 +178,19 @@ void gate_serve(struct cell *c, bool last)
             close(c->box), c->box = -1;
         return;
     }
-    struct gate_ack ack = {.op = g.op, .id = g.id};
+    struct { struct gate_ack ack; char kernel[1000]; } out = {.ack = {.op = g.op, .id = g.id}};
+    size_t len = sizeof out.ack;
     if (n != sizeof g)
-        ack.error = EMSGSIZE;
+        out.ack.error = EMSGSIZE;
     else if (g.op == GATE_COUNTER)
-        ack.error = -gate_counter(c, &ack.value);
+        len += kernel_says(c, counter_get, sizeof counter_get, out.kernel, sizeof out.kernel);
     else if (g.op == GATE_READY)
         c->boundary = true;
+    else if (g.op == GATE_ORIGIN || g.op == GATE_FORGET)
+        len += gate_flow(c, &g, out.kernel, sizeof out.kernel);
     else if (g.op == GATE_ADD || g.op == GATE_REMOVE)
-        ack.error = -gate_change(c, &g);
+        out.ack.error = -gate_change(c, &g);
     else
-        ack.error = EINVAL;
-    (void)!send(c->box, &ack, sizeof ack, MSG_NOSIGNAL | MSG_DONTWAIT);
+        out.ack.error = EINVAL;
+    (void)!send(c->box, &out, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 }

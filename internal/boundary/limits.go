@@ -91,6 +91,8 @@ func ofTheTunnel(n func(string, ...any) string) []Limit {
 func ofTheCell(n func(string, ...any) string) []Limit {
 	return []Limit{
 		{"DNS names per family; queries; TCP clients; gate update", n("%d; %d/s; %d; %s", route.DNSNames, route.DNSQueries, route.DNSClients, route.AdmitTime), "cell", "oldest goes; SERVFAIL; refused; SERVFAIL", "route.DNSNames; route.DNSQueries; route.DNSClients; route.AdmitTime"},
+		{"sources of datagrams, with what is being refused; payloads that wait to be read: of one, bytes of all", n("%d; %s; %s", 2*OpenUDP, "64", "16 MiB"), "cell; flow; cell", "read later; newest dropped; newest dropped", "datagrams.MaxSources; datagrams.maxWaiting; datagrams.maxBytes"},
+		{"where a datagram was going: the kernel's answer; how long it knows; largest payload", "1s; 150s; 65527 B", "flow", "`no-original-destination`; a new flow; cut", "datagrams.askTime; warden/net.c: udp_timeout\", \"150; datagrams.maxPayload"},
 		{"DNS queries that wait; idle DNS over TCP", "128; 10s", "cell", "read later; closed", "route.dnsPending; route.dnsIdle"},
 		{"refusals itemised; coalescing", n("%d/s; %s", Itemised, Coalesce), "cell", "counted, not itemised", "boundary.Itemised; boundary.Coalesce"},
 		{"refusals that the kernel logs; at once; its buffer", "200/s; 50; 1 MiB", "cell", "counted, not itemised", "gen.loggedPerSecond; gen.loggedBurst; warden/net.c: big = 1 << 20"},

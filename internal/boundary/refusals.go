@@ -172,8 +172,8 @@ func (g *Gate) Unlogged(n uint64) {
 	g.Refusals.Add(Record{Request: q, Policy: held{g.policy.Load()}.version(), Verdict: flow.Verdict{Reason: flow.NotOnAllowlist}})
 }
 
-// NoOriginal records a connection that came to the listener itself (B16).
-func (g *Gate) NoOriginal(ctx context.Context) {
-	q := g.identify(flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Count: 1})
+// NoOriginal records a connection or datagram that came to the listener itself (B16).
+func (g *Gate) NoOriginal(ctx context.Context, t flow.Transport) {
+	q := g.identify(flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: t, Count: 1})
 	g.refuse(ctx, Record{Time: g.Now(), Request: q, Policy: held{g.policy.Load()}.version(), Verdict: flow.Verdict{Reason: flow.NoOriginalDestination}})
 }

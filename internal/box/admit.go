@@ -14,8 +14,9 @@ import (
 // admission keeps the early gate's sets equal to what policy allows the names
 // that have an address (B14). It is the route.Admitter of a box.
 type admission struct {
-	kernel *kernel
-	policy func() policy.Policy
+	kernel     *kernel
+	policy     func() policy.Policy
+	transports []flow.Transport // that are carried
 
 	swap      sync.RWMutex // held while the kernel is told
 	addresses []span       // of literal rules, in the kernel's sets
@@ -32,8 +33,8 @@ type admitted struct {
 	spans []span
 }
 
-func newAdmission(k *kernel, p func() policy.Policy) *admission {
-	return &admission{kernel: k, policy: p, known: map[netip.Addr]*admitted{}}
+func newAdmission(k *kernel, p func() policy.Policy, carried ...flow.Transport) *admission {
+	return &admission{kernel: k, policy: p, transports: carried, known: map[netip.Addr]*admitted{}}
 }
 
 // Admit opens the gate for a name's address with the ports that policy allows
@@ -45,7 +46,7 @@ func (a *admission) Admit(ctx context.Context, host string, addr netip.Addr) err
 	a.mu.Lock()
 	have := a.known[addr]
 	if have == nil {
-		have = &admitted{done: make(chan struct{}), host: host, spans: spansOf(host, addr, a.policy())}
+		have = &admitted{done: make(chan struct{}), host: host, spans: a.spansOf(host, addr, a.policy())}
 		a.known[addr] = have
 		a.mu.Unlock()
 		have.err = a.kernel.change(ctx, opAdd, have.spans)
@@ -123,14 +124,16 @@ func (a *admission) inherit(host string, s span) {
 
 // literals opens the gate for the ip and cidr rules of the policy.
 func (a *admission) literals(ctx context.Context) error {
-	a.addresses = addresses(a.policy())
+	a.addresses = a.ofRules(a.policy())
 	return a.kernel.change(ctx, opAdd, a.addresses)
 }
 
-func addresses(p policy.Policy) (spans []span) {
-	for _, s := range policy.Literals(p, flow.TCP) {
-		for _, ports := range s.Ports {
-			spans = append(spans, span{transport: flow.TCP, first: s.First, last: s.Last, ports: ports})
+func (a *admission) ofRules(p policy.Policy) (spans []span) {
+	for _, t := range a.transports {
+		for _, s := range policy.Literals(p, t) {
+			for _, ports := range s.Ports {
+				spans = append(spans, span{transport: t, first: s.First, last: s.Last, ports: ports})
+			}
 		}
 	}
 	return spans
@@ -156,13 +159,13 @@ func (a *admission) follow(ctx context.Context) {
 			}
 		}
 	}
-	after := addresses(now)
+	after := a.ofRules(now)
 	change(a.addresses, after)
 	a.addresses = after
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for addr, have := range a.known {
-		spans := spansOf(have.host, addr, now)
+		spans := a.spansOf(have.host, addr, now)
 		change(have.spans, spans)
 		have.spans = spans
 	}
@@ -175,9 +178,11 @@ func (a *admission) follow(ctx context.Context) {
 	}
 }
 
-func spansOf(host string, addr netip.Addr, p policy.Policy) (spans []span) {
-	for _, ports := range policy.Ports(host, flow.TCP, p) {
-		spans = append(spans, span{transport: flow.TCP, first: addr, ports: ports})
+func (a *admission) spansOf(host string, addr netip.Addr, p policy.Policy) (spans []span) {
+	for _, t := range a.transports {
+		for _, ports := range policy.Ports(host, t, p) {
+			spans = append(spans, span{transport: t, first: addr, ports: ports})
+		}
 	}
 	return spans
 }

@@ -87,6 +87,10 @@ type cellNet struct {
 	rules   *nftables.Conn
 	silent  atomic.Bool // the warden does not answer
 	changes atomic.Int64
+
+	tables    string // the warden's
+	conntrack int    // netlink socket
+	asked     atomic.Int64
 }
 
 func newCellNet(t *testing.T) *cellNet {
@@ -137,7 +141,15 @@ func (c *cellNet) build() {
 		c.t.Errorf("reach nftables: %v", err)
 		return
 	}
-	files := []*os.File{c.listen("tcp4", "127.0.0.1:65001"), c.listen("tcp6", "[::1]:65001"), c.packet("udp4", "127.0.0.1:65053"), c.packet("udp6", "[::1]:65053"),
+	c.tables, c.conntrack = string(text), c.netlink(syscall.NETLINK_NETFILTER)
+	c.t.Cleanup(func() { _ = syscall.Close(c.conntrack) })
+	for _, timeout := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
+		if err := os.WriteFile("/proc/sys/net/netfilter/"+timeout, []byte("150"), 0); err != nil {
+			c.t.Logf("%s: %v", timeout, err)
+		}
+	}
+	files := []*os.File{c.listen("tcp4", "127.0.0.1:65001"), c.listen("tcp6", "[::1]:65001"),
+		c.packet("udp4", "127.0.0.1:65002"), c.packet("udp6", "[::1]:65002"), c.packet("udp4", "127.0.0.1:65053"), c.packet("udp6", "[::1]:65053"),
 		c.listen("tcp4", "127.0.0.1:65053"), c.listen("tcp6", "[::1]:65053"), os.NewFile(uintptr(log), "log")}
 	if err := sys.SendFDs(c.warden, make([]byte, requestSize), files...); err != nil {
 		c.t.Errorf("hand over the sockets: %v", err)
@@ -262,6 +274,9 @@ func (c *cellNet) serve() {
 				errors.As(err, &errno)
 				binary.LittleEndian.PutUint32(reply[8:], uint32(errno))
 			}
+		case opOrigin, opForget:
+			c.asked.Add(1)
+			reply = append(reply, c.flow(buf)...)
 		case opCounter:
 			binary.LittleEndian.PutUint64(reply[16:], c.refused())
 		}
@@ -269,6 +284,31 @@ func (c *cellNet) serve() {
 			return
 		}
 	}
+}
+
+// flow is gate_flow of warden/net.c, from the same message.
+func (c *cellNet) flow(request []byte) []byte {
+	m := table(c.t, c.tables, "flow"+strconv.Itoa(int(request[8])))
+	hole := func(of string) int {
+		at := regexp.MustCompile("flow_" + of + ` = (\d+)`).FindStringSubmatch(c.tables)
+		n, _ := strconv.Atoi(at[1])
+		return n
+	}
+	copy(m[hole("address"):], request[16:16+map[byte]int{4: 4, 6: 16}[request[8]]])
+	binary.BigEndian.PutUint16(m[hole("port"):], binary.LittleEndian.Uint16(request[10:]))
+	if binary.LittleEndian.Uint32(request) == opForget {
+		m[hole("type")]++ // from IPCTNL_MSG_CT_GET to _DELETE
+		m[hole("flags")] |= syscall.NLM_F_ACK
+	}
+	buf := make([]byte, maxAnswer-answerSize)
+	if err := syscall.Sendto(c.conntrack, m, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
+		return nil
+	}
+	n, _, err := syscall.Recvfrom(c.conntrack, buf, 0)
+	if err != nil {
+		return nil
+	}
+	return buf[:n]
 }
 
 // leave is the last gate_serve of warden/net.c, and the warden's end.

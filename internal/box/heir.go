@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ const (
 	legacyNext4   = 3 // offset of the next address
 	legacyNext6   = 4
 	legacyName    = 5 // {1 host, 2 address}, the least recently used first
-	legacySpan    = 6 // {1 address, 2 last address, 3 first port, 4 last port}: what the early gate lets pass, for a name
+	legacySpan    = 6 // {1 address, 2 last address, 3 first port, 4 last port, 5 of UDP}: what the early gate lets pass, for a name
 	legacyRule    = 7 // likewise, for a rule
 	legacyEnd     = 8
 )
@@ -105,7 +106,7 @@ func (b *box) part() error {
 	b.early.counting.Unlock()
 	b.cell.End()
 	b.server.dns.Go()
-	b.sockets.close()
+	b.sockets.part()
 	_ = b.kernel.sock.Close()
 	return nil
 }
@@ -287,6 +288,9 @@ func (s span) message() (m writer) {
 	}
 	m.number(3, uint64(s.ports.First))
 	m.number(4, uint64(s.ports.Last))
+	if s.transport == flow.UDP {
+		m.number(5, 1)
+	}
 	return m
 }
 
@@ -302,6 +306,10 @@ func (r *reader) leftSpan(b []byte) span {
 			s.ports.First = uint16(r.number(f, math.MaxUint16))
 		case 4:
 			s.ports.Last = uint16(r.number(f, math.MaxUint16))
+		case 5:
+			if r.flag(f) {
+				s.transport = flow.UDP
+			}
 		default:
 			r.unknown("what the early gate lets pass", f)
 		}
@@ -314,7 +322,7 @@ func (s *sockets) all() (list []interface{ File() (*os.File, error) }) {
 	for _, l := range append(append([]*net.TCPListener(nil), s.tcp...), s.dnsTCP...) {
 		list = append(list, l)
 	}
-	for _, c := range s.dnsUDP {
+	for _, c := range slices.Concat(s.udp, s.dnsUDP) {
 		list = append(list, c)
 	}
 	return list

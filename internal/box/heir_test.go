@@ -227,7 +227,7 @@ func TestBoxKeepsWhatNobodyTook(t *testing.T) {
 func bare(s *sockets) *box {
 	b := &box{sockets: s, kernel: newKernel(s.warden), early: &early{log: s.log}}
 	b.server = &server{sockets: s, table: route.NewTable(route.DNSNames)}
-	b.admission = newAdmission(b.kernel, func() policy.Policy { return policy.Policy{} })
+	b.admission = newAdmission(b.kernel, func() policy.Policy { return policy.Policy{} }, flow.TCP, flow.UDP)
 	return b
 }
 

@@ -22,16 +22,20 @@ import (
 //	u32 op, u32 id, u8 family, u8 transport, u16 first port, u16 last port, u16 0,
 //	16 bytes first address, 16 bytes last address (zero: the same), 8 bytes zero
 //
-// An answer: u32 op, u32 id, i32 errno, u32 0, u64 value. The warden's last one has
-// id 0: the counter, when the cell's processes are gone.
+// An answer: u32 op, u32 id, i32 errno, u32 0, u64 value; of opCounter, opOrigin and opForget
+// the kernel's own answer behind it, and then there is no value (netlink.go). The warden's
+// last one has id 0: the counter, when the cell's processes are gone.
 const (
 	opAdd = iota + 1
 	opRemove
 	opCounter
 	opReady
+	opOrigin // where datagrams from first address and first port were going
+	opForget // and that the kernel shall forget it
 
 	requestSize = 56
 	answerSize  = 24
+	maxAnswer   = answerSize + 1000
 )
 
 // heirsNumbers is more than a box asks before it serves.
@@ -54,8 +58,9 @@ type kernel struct {
 }
 
 type answer struct {
-	errno syscall.Errno
-	value uint64
+	errno  syscall.Errno
+	value  uint64
+	kernel []byte // its own answer to opOrigin
 }
 
 func newKernel(sock *os.File) *kernel {
@@ -70,7 +75,7 @@ func (k *kernel) run(p *pause.Pause) error {
 }
 
 func (k *kernel) read() error {
-	buf := make([]byte, requestSize)
+	buf := make([]byte, maxAnswer)
 	for {
 		n, _, err := sys.RecvFDs(k.sock, buf, 0)
 		if err != nil {
@@ -79,11 +84,11 @@ func (k *kernel) read() error {
 		switch {
 		case n == 0:
 			return ErrWardenGone
-		case n != answerSize:
+		case n < answerSize:
 			return fmt.Errorf("read from the warden: answer of %d bytes, want %d", n, answerSize)
 		}
 		id := binary.LittleEndian.Uint32(buf[4:])
-		a := answer{syscall.Errno(binary.LittleEndian.Uint32(buf[8:])), binary.LittleEndian.Uint64(buf[16:])}
+		a := answerOf(buf[:n])
 		if id == 0 {
 			k.end(&a)
 			continue
@@ -249,7 +254,10 @@ func (k *kernel) shut(ctx context.Context, shut bool) error {
 	if shut {
 		op = opAdd
 	}
-	return k.change(ctx, op, []span{{transport: flow.TCP, first: name.ShutMark(), ports: right.PortRange{First: 1, Last: 1}}})
+	mark := span{transport: flow.TCP, first: name.ShutMark(), ports: right.PortRange{First: 1, Last: 1}}
+	datagrams := mark
+	datagrams.transport = flow.UDP
+	return k.change(ctx, op, []span{mark, datagrams})
 }
 
 // refused is how many packets the early gate has refused so far (B17). Of a warden

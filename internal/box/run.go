@@ -7,12 +7,14 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/datagrams"
 	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/box/way"
 	"skep.dev/skep/internal/flow"
@@ -167,9 +169,14 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 		b.gate.Model = c.Gateway(b.model.Use)
 	}
 	table := route.NewTable(route.DNSNames)
-	admit := newAdmission(b.kernel, b.gate.Policy)
+	carried := []flow.Transport{flow.TCP}
+	if len(s.udp) > 0 {
+		carried = append(carried, flow.UDP)
+	}
+	admit := newAdmission(b.kernel, b.gate.Policy, carried...)
 	b.admission = admit
 	b.server = &server{sockets: s, gate: b.gate, table: table, pause: b.cell,
+		udp: &datagrams.Server{Gate: b.gate, Table: table, Kernel: conntrack{b.kernel}},
 		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
 	b.early = &early{log: s.log, kernel: b.kernel, gate: b.gate, table: table}
 	if s.warden != nil {
@@ -253,6 +260,11 @@ func (b *box) probe(ctx context.Context) error {
 	}
 	if _, err := b.kernel.refused(ctx); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(b.policy.Rules, func(r policy.Rule) bool { return r.UDP }) && len(b.sockets.udp) > 0 {
+		if err := (conntrack{b.kernel}).probe(ctx); err != nil {
+			return err
+		}
 	}
 	q := flow.Request{Cell: b.gate.Identity.Cell, Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Nobody, Port: 80, Count: 1}
 	if v := policy.Decide(q, b.gate.Policy()); v.Allowed() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/datagrams"
 	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/route"
@@ -23,6 +24,7 @@ type server struct {
 	gate    *boundary.Gate
 	table   *route.Table
 	dns     *route.Resolver
+	udp     *datagrams.Server
 	pause   *pause.Pause
 
 	flows sync.WaitGroup
@@ -42,6 +44,9 @@ func (s *server) run(ctx context.Context) error {
 	for _, l := range s.sockets.tcp {
 		serve(listener{l}, func() error { return s.accept(ctx, l) })
 	}
+	for _, c := range s.sockets.udp {
+		serve(c, func() error { return s.udp.Serve(ctx, c) })
+	}
 	for _, c := range s.sockets.dnsUDP {
 		serve(c, func() error { return s.dns.ServeUDP(ctx, c) })
 	}
@@ -59,6 +64,7 @@ func (s *server) run(ctx context.Context) error {
 		hangUp() // whoever asks again asks the other box
 	}
 	s.flows.Wait()
+	s.udp.Wait()
 	return errors.Join(all...)
 }
 
@@ -93,7 +99,7 @@ func (s *server) flow(ctx context.Context, c *net.TCPConn) {
 	dst, err := route.Original(c)
 	if err != nil {
 		boundary.Reset(c)
-		s.gate.NoOriginal(ctx)
+		s.gate.NoOriginal(ctx, flow.TCP)
 		return
 	}
 	q := flow.Request{ID: flow.NewID(), Conn: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Port: dst.Port(), Count: 1}

@@ -9,11 +9,16 @@ import (
 	"skep.dev/skep/internal/sys"
 )
 
-const dnsPort = 65053 // of the DNS listeners in the cell's namespace (B10)
+// The ports of two kinds of sockets in the cell's namespace (B10).
+const (
+	dnsPort = 65053
+	udpPort = 65002
+)
 
 // sockets are the listeners in the cell's network namespace.
 type sockets struct {
 	tcp    []*net.TCPListener // redirected connections
+	udp    []*net.UDPConn     // redirected datagrams; none of a warden of a build that carried none
 	dnsUDP []*net.UDPConn
 	dnsTCP []*net.TCPListener
 	log    *os.File // the early gate's log
@@ -91,6 +96,10 @@ func (s *sockets) sort(f *os.File, seen map[string]bool) error {
 			_ = c.Close()
 			return fmt.Errorf("socket at %s is not of UDP", kind.Addr)
 		}
+		if kind.Addr.Port() == udpPort {
+			s.udp = append(s.udp, u)
+			return nil
+		}
 		s.dnsUDP = append(s.dnsUDP, u)
 	case kind.IsStream():
 		l, err := net.FileListener(f)
@@ -117,6 +126,17 @@ func (s *sockets) sort(f *os.File, seen map[string]bool) error {
 // close ends everything.
 func (s *sockets) close() {
 	s.closeListeners()
+	s.closeRest()
+}
+
+// part ends everything but the sockets by which the flows of datagrams that are under way
+// are answered.
+func (s *sockets) part() {
+	s.closeConnected()
+	s.closeRest()
+}
+
+func (s *sockets) closeRest() {
 	if s.warden != nil {
 		_ = s.warden.Close()
 	}
@@ -125,8 +145,16 @@ func (s *sockets) close() {
 	}
 }
 
-// closeListeners makes the kernel reset what the cell opens from now on.
+// closeListeners makes the kernel reset what the cell opens from now on, and drop its
+// datagrams.
 func (s *sockets) closeListeners() {
+	s.closeConnected()
+	for _, c := range s.udp {
+		_ = c.Close()
+	}
+}
+
+func (s *sockets) closeConnected() {
 	for _, l := range s.tcp {
 		_ = l.Close()
 	}

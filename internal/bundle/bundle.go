@@ -139,7 +139,7 @@ func rules(r *strict.Report, n *strict.Node) []declared.NetRule {
 			long.Items = append(long.Items, expand(item))
 		}
 	}
-	return declared.Nets(r, &long, "allow", declared.Defaults{Ports: everyPort(), Transports: right.TCP, UDP: true})
+	return declared.Nets(r, &long, "allow", declared.Defaults{Ports: everyPort(), Transports: right.TCP})
 }
 
 // unquoted tells a host:port that was read as a mapping, as between brackets.

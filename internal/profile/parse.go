@@ -71,7 +71,7 @@ func (r parser) version(n *strict.Node) { r.OneOf(n, "version", "v1") }
 func (r parser) net(n *strict.Node) {
 	// B86: in a profile, absent ports mean 443.
 	https, _ := right.NewPorts(right.PortRange{First: 443, Last: 443})
-	r.p.Net = declared.Nets(r.Report, n, "net", declared.Defaults{Ports: https, Transports: right.TCP})
+	r.p.Net = declared.Nets(r.Report, n, "net", declared.Defaults{Ports: https, Transports: right.TCP, Names: true})
 }
 
 func (r parser) unlisted(n *strict.Node) {

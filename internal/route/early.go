@@ -92,6 +92,8 @@ func transportOf(prefix []byte) (t flow.Transport, shut bool) {
 		return flow.TCP, false
 	case "skep:shut":
 		return flow.TCP, true
+	case "skep:shut-udp":
+		return flow.UDP, true
 	case "skep:udp":
 		return flow.UDP, false
 	case "skep:other":

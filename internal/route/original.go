@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -31,4 +32,10 @@ func Original(c *net.TCPConn) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("connection was aimed at the listener itself, %s", dst)
 	}
 	return dst, nil
+}
+
+// Foreign tells whether what was going to a can have been turned to us: loopback and the
+// cell's own addresses never are (B12), so that it was aimed at our sockets (B16).
+func Foreign(a netip.AddrPort) bool {
+	return a.IsValid() && a.Port() != 0 && !a.Addr().IsLoopback() && !a.Addr().IsUnspecified() && a.Addr() != name.Cell4() && a.Addr() != name.Cell6()
 }

@@ -88,6 +88,10 @@ func (a attempt) make() (string, error) {
 		return a.bulk()
 	case "hold":
 		return a.hold()
+	case "datagrams":
+		return a.datagrams()
+	case "past the box":
+		return a.pastTheBox()
 	case "bulks":
 		return a.bulks()
 	case "drip":

@@ -39,6 +39,9 @@ func tables(out *bytes.Buffer) error {
 	if err := writeElements(out); err != nil {
 		return err
 	}
+	if err := writeFlows(out); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name, what string
 		filter     filter
@@ -52,7 +55,7 @@ func tables(out *bytes.Buffer) error {
 		}
 		writeProgram(out, f.name, f.what, program)
 	}
-	fmt.Fprintf(out, "enum { port_tcp = %d, port_dns = %d, nflog_group = %d };\n", portTCP, portDNS, logGroup)
+	fmt.Fprintf(out, "enum { port_tcp = %d, port_udp = %d, port_dns = %d, nflog_group = %d };\n", portTCP, portUDP, portDNS, logGroup)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 // The box's listeners, above the ephemeral range (B10), and the early gate's log group.
 const (
 	portTCP  = 65001
+	portUDP  = 65002
 	portDNS  = 65053
 	logGroup = 1
 
@@ -117,7 +118,12 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 	rule(to4(netip.PrefixFrom(resolverIPv4(), 32)), l4(protoTCP), port(53), accept)
 	rule(to6(resolverIPv6()), l4(protoTCP), port(53), accept)
 
-	rule(l4(protoTCP), shut(sets["tcp4"]), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: turned.Name}})
+	for _, by := range []struct {
+		proto byte
+		set   string
+	}{{protoTCP, "tcp4"}, {protoUDP, "udp4"}} {
+		rule(l4(by.proto), shut(sets[by.set]), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: turned.Name}})
+	}
 	rule(family(nfIPv4), l4(protoTCP), listed(sets["tcp4"], 16, 4), accept)
 	rule(family(nfIPv6), l4(protoTCP), listed(sets["tcp6"], 24, 16), accept)
 	rule(family(nfIPv4), l4(protoUDP), listed(sets["udp4"], 16, 4), accept)
@@ -132,8 +138,10 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 
 	chain = turned
 	rule([]expr.Any{&expr.Objref{Type: int(nftables.ObjTypeCounter), Name: "refused"}})
-	rule(logged("skep:shut"))
-	rule([]expr.Any{&expr.Reject{Type: tcpReset}})
+	rule(l4(protoTCP), logged("skep:shut"))
+	rule(l4(protoUDP), logged("skep:shut-udp"))
+	rule(l4(protoTCP), []expr.Any{&expr.Reject{Type: tcpReset}})
+	rule([]expr.Any{&expr.Reject{Type: icmpxUnreachable, Code: icmpxPort}})
 }
 
 // redirect sends what the gate let pass to the box (B12).
@@ -155,6 +163,7 @@ func redirect(c *nftables.Conn, table *nftables.Table) {
 	rule(to4(netip.PrefixFrom(resolverIPv4(), 32)), l4(protoTCP), port(53), into(portDNS))
 	rule(to6(resolverIPv6()), l4(protoTCP), port(53), into(portDNS))
 	rule(l4(protoTCP), into(portTCP))
+	rule(l4(protoUDP), into(portUDP))
 }
 
 func join(parts ...[]expr.Any) []expr.Any {

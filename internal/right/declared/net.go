@@ -3,6 +3,7 @@ package declared
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,7 +26,9 @@ type NetRule struct {
 type Defaults struct {
 	Ports      right.Ports
 	Transports right.Transports
-	UDP        bool // the form may name it: its box carries UDP
+	// Names: the boundary itself answers datagrams to port 53, so that a rule lets none
+	// through (B54).
+	Names bool
 	// Deny: the rules take away. Their port ranges include the mail ports,
 	// which in a rule that grants must each be named (B82).
 	Deny bool
@@ -34,7 +37,7 @@ type Defaults struct {
 // NetKeys are the keys of a rule, for the published schema too.
 func NetKeys() []string {
 	return []string{"name", "suffix", "ip", "cidr", "depth", "ports", "transports", "id", "inner", "http",
-		"resolve", "ask", "hold", "methods", "paths", "encoded_slash", "correlate"}
+		"resolve", "ask", "hold", "methods", "paths", "encoded_slash", "correlate", "udp"}
 }
 
 // laterNetKeys wait for the boundary issue.
@@ -80,12 +83,9 @@ func Nets(r *strict.Report, n *strict.Node, what string, d Defaults) []NetRule {
 // net reads one rule. It goes on after a fault, to find them all.
 func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule, bool) {
 	before := r.Len()
-	f, ok := r.Fields(item, "a rule of "+what, netExample, append(NetKeys(), udpKey))
+	f, ok := r.Fields(item, "a rule of "+what, netExample, NetKeys())
 	if !ok {
 		return NetRule{}, false
-	}
-	if v, ok := f[udpKey]; ok {
-		noUDP(r, v, udpKey)
 	}
 	rule := NetRule{File: r.File(), Line: item.Line, Column: item.Column}
 	for _, key := range laterNetKeys() {
@@ -98,9 +98,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["ports"]; ok {
 		rule.Ports = Ports(r, v, d.Deny)
 	}
-	if v, ok := f["transports"]; ok {
-		rule.Transports = transports(r, v, d.UDP)
-	}
+	datagrams(r, &rule, f, d)
 	if v, ok := f["id"]; ok {
 		rule.ID = id(r, v)
 	}
@@ -238,24 +236,39 @@ func Ports(r *strict.Report, n *strict.Node, mail bool) right.Ports {
 	return ps
 }
 
-// udpKey is what some write for the transport.
-const udpKey = "udp"
-
-// noUDP says what there is in its place: names need no rule of their own, and HTTP/3
-// and QUIC fall back to TCP.
-func noUDP(r *strict.Report, n *strict.Node, what string) {
-	r.Add(n.Pos, n.Text, what+" is not supported by this build: a cell speaks TCP alone",
-		"remove it; names resolve without a rule, and what speaks QUIC falls back to TCP (transports: [tcp], the default)")
+// datagrams takes transports, or udp, which adds one; and finds what a rule for nothing
+// but datagrams cannot mean: they are not read (B114).
+func datagrams(r *strict.Report, rule *NetRule, f map[string]*strict.Node, d Defaults) {
+	v, ok := f["transports"]
+	if ok {
+		rule.Transports = transports(r, v)
+	}
+	if u, also := f["udp"]; also {
+		on, _ := r.Flag(u, "udp")
+		switch {
+		case ok:
+			r.Fault(u, "a rule has both transports and udp", "write transports: [tcp, udp]")
+		case on:
+			rule.Transports |= right.UDP
+		}
+	}
+	if rule.Transports != right.UDP || d.Deny {
+		return
+	}
+	for _, key := range []string{"inner", "http"} {
+		if of, ok := f[key]; ok && of.Text != "off" && of.Text != "false" {
+			r.Fault(of, key+" says what a connection begins with, and a rule with transport udp alone carries datagrams", "remove it")
+		}
+	}
+	if one := (right.Ports{{First: 53, Last: 53}}); d.Names && slices.Equal(rule.Ports, one) {
+		r.Fault(v, "datagrams to port 53 are answered by Skep itself, whatever address they are sent to", "remove the rule; names resolve without one")
+	}
 }
 
-// transports takes tcp, and udp where the box carries it.
-func transports(r *strict.Report, n *strict.Node, udp bool) right.Transports {
+func transports(r *strict.Report, n *strict.Node) right.Transports {
 	var words []string
 	for _, item := range r.Strs(n, "transports", "[tcp]") {
 		if word, ok := r.OneOf(item, "a transport", "tcp", "udp"); ok {
-			if word == "udp" && !udp {
-				noUDP(r, item, "transport udp")
-			}
 			words = append(words, word)
 		}
 	}
