@@ -143,6 +143,9 @@ func (d *Desk) Leave(uid uint32, b Bundle) (ticket string, err error) {
 	return ticket, err
 }
 
+// Withdraw closes what nobody has fetched: whoever was to fetch it has gone.
+func (d *Desk) Withdraw(ticket string) { d.expire(ticket) }
+
 // Close closes everything that waits.
 func (d *Desk) Close() {
 	d.mu.Lock()

@@ -186,6 +186,29 @@ func TestLeftDescriptorIsFetchedOnceByItsUser(t *testing.T) {
 	}
 }
 
+// Whoever was to fetch something and has gone leaves nothing open.
+func TestWithdrawnTicketIsClosed(t *testing.T) {
+	d, _, socket := open(t, uid())
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ticket, err := d.Leave(uid(), Bundle{Roles: []Role{{Role: RoleLayer}}, Files: []*os.File{w}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Withdraw("another")
+	d.Withdraw(ticket)
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("it is open: %v", err)
+	}
+	if b, err := Fetch(socket, ticket); err == nil {
+		b.Close()
+		t.Error("it is fetched")
+	}
+}
+
 func TestWrongPeerIsHungUpOn(t *testing.T) {
 	_, _, path := open(t, uid()+1)
 	_, w := pipe(t)

@@ -93,7 +93,7 @@ func (c *Changes) send(ctx context.Context, k *compared, out *connect.ServerStre
 			return nil, err
 		}
 	}
-	ticket, process, err := c.leaveLayer(ctx, k.by.UID, k.files)
+	ticket, process, err := c.leaveLayer(ctx, k.by, k.files)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}

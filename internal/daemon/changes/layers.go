@@ -17,6 +17,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/passed"
+	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/snapshot"
@@ -158,14 +159,23 @@ func (c *Changes) difference(ctx context.Context, r cells.Record, f *layerFiles)
 
 // leaveLayer starts a process for the caller, who sees contents with it, and
 // leaves its socket under a ticket.
-func (c *Changes) leaveLayer(ctx context.Context, uid uint32, f *layerFiles) (string, cell.Process, error) {
+func (c *Changes) leaveLayer(ctx context.Context, by peer.Peer, f *layerFiles) (string, cell.Process, error) {
 	conn, process, err := c.startLayer(ctx, cell.LayerPowers{Walk: true, Open: true}, f.grants)
 	if err != nil {
 		return "", nil, err
 	}
 	// The process ends when the last descriptor of the socket is closed: with the
 	// caller, or with the ticket.
-	ticket, err := c.Desk.Leave(uid, handover.Bundle{Roles: []handover.Role{{Role: handover.RoleLayer}}, Files: []*os.File{conn}})
+	ticket, err := c.Desk.Leave(by.UID, handover.Bundle{Roles: []handover.Role{{Role: handover.RoleLayer}}, Files: []*os.File{conn}})
+	if err == nil {
+		go func() { // a caller that dies before he has fetched it leaves no process
+			select {
+			case <-by.Gone:
+				c.Desk.Withdraw(ticket)
+			case <-process.Done():
+			}
+		}()
+	}
 	return ticket, process, err
 }
 

@@ -11,13 +11,17 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync"
 	"syscall"
 
 	"skep.dev/skep/internal/sys"
 )
 
 // Peer is who made a connection.
-type Peer struct{ UID uint32 }
+type Peer struct {
+	UID  uint32
+	Gone <-chan struct{} // closed with the connection; nil where nobody knows
+}
 
 // String names a peer in the record.
 func (p Peer) String() string { return fmt.Sprintf("uid:%d", p.UID) }
@@ -46,7 +50,8 @@ func (g *Listener) Accept() (net.Conn, error) {
 		}
 		uid, err := sys.PeerUID(sc)
 		if err == nil && slices.Contains(g.Owners, uid) {
-			return &known{Conn: c, peer: Peer{uid}}, nil
+			gone := make(chan struct{})
+			return &known{Conn: c, peer: Peer{uid, gone}, gone: sync.OnceFunc(func() { close(gone) })}, nil
 		}
 		g.Log.Warn("refused a connection", "uid", uid, "err", err)
 		_ = c.Close()
@@ -57,6 +62,13 @@ func (g *Listener) Accept() (net.Conn, error) {
 type known struct {
 	net.Conn
 	peer Peer
+	gone func()
+}
+
+// Close implements net.Conn.
+func (k *known) Close() error {
+	k.gone()
+	return k.Conn.Close()
 }
 
 // FromConn puts a connection's peer into its contexts, as http.Server.ConnContext.
