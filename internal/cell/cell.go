@@ -10,6 +10,7 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 	"os"
 	"time"
@@ -130,6 +131,10 @@ type Result struct {
 	// removed: a Sweeper tries again.
 	Left error
 }
+
+// ErrWarden is how a cell failed whose warden was killed: its boxes end with that, and not the
+// other way round.
+var ErrWarden = errors.New("its warden was killed")
 
 // Usage is what the kernel counted.
 type Usage struct {

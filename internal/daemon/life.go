@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -180,7 +181,7 @@ func (l *life) started(r cell.Running) {
 func (l *life) follow() {
 	r := l.running
 	<-r.Done()
-	if l.boundary.Died() { // what its agent did about that was quicker
+	if l.boundary.Died() && !errors.Is(r.Result().Failed, cell.ErrWarden) { // what its agent did about that was quicker
 		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
 	}
 	l.finish(r.Result())
@@ -201,6 +202,12 @@ func (l *life) outlived(r cell.Running, finished bool) {
 		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
 		return
 	}
+	l.lost(r)
+}
+
+// lost ends a cell that has no box any more, unless it is ending by itself: boxes end with
+// the warden.
+func (l *life) lost(r cell.Running) {
 	late := make(chan struct{})
 	stop := l.d.Clock.AfterFunc(boxGrace, func() { close(late) })
 	defer stop()

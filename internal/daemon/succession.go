@@ -8,7 +8,6 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
-	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/terms"
 )
 
@@ -48,7 +47,7 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) (err error) {
 	}
 	if err := l.boundary.Replace(ctx, next); err != nil {
 		if errors.Is(err, boxes.ErrLost) {
-			l.end(cells.Cause{Word: "boundary-died", Detail: "it could not be replaced"})
+			l.lost(r)
 		}
 		return fmt.Errorf("cell %s: %w", l.id, err)
 	}

@@ -215,7 +215,7 @@ func (r *running) set(result cell.Result) {
 
 // close removes the cell's cgroups and takes what they counted.
 func (r *running) close() {
-	r.set(cell.Result{ExitCode: exitFailed, Failed: errors.New("its warden was killed")})
+	r.set(cell.Result{ExitCode: exitFailed, Failed: cell.ErrWarden})
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	reply, _, err := r.driver.call(ctx, proto.Request{Close: &proto.Close{Cell: r.id}})
