@@ -10,8 +10,8 @@ package cell
 
 import (
 	"context"
-	"errors"
 	"encoding/json"
+	"errors"
 	"os"
 	"time"
 

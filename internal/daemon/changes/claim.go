@@ -25,7 +25,7 @@ type claim struct {
 
 // claimWait is for a caller who has gone, of which the kernel tells some milliseconds
 // later, and for a merge that is almost done.
-const claimWait = 2 * time.Second
+const claimWait = 5 * time.Second
 
 // take claims a cell; a caller is told who has it, if that does not end soon.
 func (s *claims) take(ctx context.Context, id string, by peer.Peer) (*claim, error) {

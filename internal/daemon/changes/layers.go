@@ -157,6 +157,10 @@ func (c *Changes) difference(ctx context.Context, r cells.Record, f *layerFiles)
 	return d, nil
 }
 
+// fetchWait is for a caller who has hung up on the stream that gave him the ticket and
+// still comes for the layer. It ends before the wait of who comes next (claimWait).
+const fetchWait = 3 * time.Second
+
 // leaveLayer starts a process for the caller, who sees contents with it, and
 // leaves its socket under a ticket.
 func (c *Changes) leaveLayer(ctx context.Context, by peer.Peer, f *layerFiles) (string, cell.Process, error) {
@@ -171,6 +175,11 @@ func (c *Changes) leaveLayer(ctx context.Context, by peer.Peer, f *layerFiles) (
 		go func() { // a caller that dies before he has fetched it leaves no process
 			select {
 			case <-by.Gone:
+			case <-process.Done():
+				return
+			}
+			select {
+			case <-time.After(fetchWait):
 				c.Desk.Withdraw(ticket)
 			case <-process.Done():
 			}
