@@ -306,6 +306,13 @@ func (l *Ledger) useReserve(cause error) error {
 	if err := l.opts.disk.remove(l.reservePath()); err != nil {
 		return l.breakLocked(errors.Join(cause, err))
 	}
+	// Whoever fills the disk takes what is free: most of it becomes the journal's and the
+	// seals' own at once. Where that is not possible, what is left has to do.
+	for _, f := range []file{l.file, l.sealer.file} {
+		if k, ok := f.(keeper); ok {
+			_ = k.keep(l.opts.Reserve / 3)
+		}
+	}
 	return fmt.Errorf("%w: %w", ErrFull, cause)
 }
 

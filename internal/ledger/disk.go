@@ -25,11 +25,18 @@ type file interface {
 	Close() error
 }
 
+// keeper is a file that can be given blocks behind its end, which nobody else then has.
+type keeper interface {
+	keep(size int64) error
+}
+
 type osDisk struct{}
 
 type osFile struct{ *os.File }
 
 func (f osFile) Sync() error { return sys.Datasync(f.File) }
+
+func (f osFile) keep(size int64) error { return sys.AllocateBeyond(f.File, size) }
 
 func (osDisk) open(name string) (file, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -307,5 +308,26 @@ func TestManyWritersOnAFullDisk(t *testing.T) {
 func TestErrorsSayWhatToDo(t *testing.T) {
 	if !strings.Contains(ErrDamaged.Error(), "skep ledger verify") || !strings.Contains(ErrBroken.Error(), "restart") {
 		t.Error("an error does not say what to do next")
+	}
+}
+
+// What is freed for the last words is the journal's and the seals' own at once, and no
+// part of what they hold.
+func TestReserveIsNotFreedForOthers(t *testing.T) {
+	dir := t.TempDir()
+	f, err := osDisk{}.open(filepath.Join(dir, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("abc"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.(keeper).keep(1 << 20); err != nil {
+		t.Skipf("this file system keeps no blocks: %v", err)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(dir, "f"), &st); err != nil || st.Size != 3 || st.Blocks*512 < 1<<20 {
+		t.Errorf("%d bytes in %d blocks, %v", st.Size, st.Blocks, err)
 	}
 }

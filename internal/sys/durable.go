@@ -35,6 +35,21 @@ func Allocate(f *os.File, size int64) error {
 	}
 }
 
+// AllocateBeyond gives f real disk blocks for so many bytes behind its end, which stays
+// where it is: fallocate(2) with FALLOC_FL_KEEP_SIZE.
+func AllocateBeyond(f *os.File, size int64) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	for {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, st.Size(), size) //nolint:gosec // a descriptor fits
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
 // IsNoSpace reports whether err says that a disk or a quota is full.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
