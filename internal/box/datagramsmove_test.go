@@ -28,15 +28,20 @@ func TestDatagramsUnderAnotherBox(t *testing.T) {
 	c := l.packetSocket("udp4", ":0")
 	send := func(text string) (peer net.Addr) {
 		t.Helper()
-		if _, err := c.WriteToUDPAddrPort([]byte(text), to); err != nil {
-			t.Fatal(err)
-		}
 		buf := make([]byte, 100)
-		n, peer, err := server.ReadFrom(buf)
-		if err != nil || string(buf[:n]) != text {
-			t.Fatalf("%q instead of %q arrived, %v", buf[:n], text, err)
+		// One that comes while the flow before it is being forgotten is lost, as datagrams may be.
+		for late := deadline(); time.Now().Before(late); {
+			if _, err := c.WriteToUDPAddrPort([]byte(text), to); err != nil {
+				t.Fatal(err)
+			}
+			_ = server.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+			n, peer, err := server.ReadFrom(buf)
+			if err == nil && string(buf[:n]) == text {
+				return peer
+			}
 		}
-		return peer
+		t.Fatalf("%q did not arrive", text)
+		return nil
 	}
 	answer := func(peer net.Addr, text string) {
 		t.Helper()
@@ -61,7 +66,7 @@ func TestDatagramsUnderAnotherBox(t *testing.T) {
 		}
 		before.ends(t)
 	}
-	if n := l.end(); n != 4 && n != 6 { // the last one's flow may be idle for a second before the next datagram
+	if n := l.end(); n < 4 || n > 7 { // the last one's flow may be idle for a second before the next datagram
 		t.Errorf("%d flows are recorded", n)
 	}
 }
