@@ -202,7 +202,15 @@ func labelSets(b *Bench) {
 		return regexp.MustCompile(`\{[^}]*\}`).FindAllString(all, -1), all
 	}
 	x.Refused(get("hostile.test:P"), 403, "not-on-allowlist")
-	before, _ := read()
+	var before []string
+	known := func() bool { // a refusal is counted when it is recorded
+		sets, all := read()
+		before = sets
+		return strings.Contains(all, `refusals_total{reason="not-on-allowlist"} 1`)
+	}
+	if !await(10*time.Second, known) {
+		b.Errorf("a refusal was not counted")
+	}
 	for i := range 1000 {
 		_ = x.Send(get(fmt.Sprintf("hostile-%d.test:P", i))).Conn.Close()
 	}
