@@ -202,19 +202,19 @@ func (l *life) outlived(r cell.Running, finished bool) {
 		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
 		return
 	}
-	l.lost(r)
+	l.lost(r, "its box ended")
 }
 
 // lost ends a cell that has no box any more, unless it is ending by itself: boxes end with
 // the warden.
-func (l *life) lost(r cell.Running) {
+func (l *life) lost(r cell.Running, how string) {
 	late := make(chan struct{})
 	stop := l.d.Clock.AfterFunc(boxGrace, func() { close(late) })
 	defer stop()
 	select {
 	case <-r.Done():
 	case <-late:
-		l.end(cells.Cause{Word: "boundary-died", Detail: "its box ended"})
+		l.end(cells.Cause{Word: "boundary-died", Detail: how})
 	}
 }
 

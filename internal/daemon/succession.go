@@ -47,7 +47,7 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) (err error) {
 	}
 	if err := l.boundary.Replace(ctx, next); err != nil {
 		if errors.Is(err, boxes.ErrLost) {
-			l.lost(r)
+			l.lost(r, "it could not be replaced")
 		}
 		return fmt.Errorf("cell %s: %w", l.id, err)
 	}
