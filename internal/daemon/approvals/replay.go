@@ -69,8 +69,7 @@ func (a *Approvals) recover(r cells.Record, entries []approval.Recorded) error {
 		return c.State != approval.Approved || c.Scope != approval.Always || taken[c.ID]
 	})
 	for _, c := range cards {
-		s := Said{Card: c.ID, Hash: c.Hash, Cell: c.Cell, UID: r.UID, Profile: r.ProfileName, Proposal: c.Proposal, Since: c.Decided}
-		if err := a.Standing.Add(s); err != nil {
+		if err := a.Standing.Add(said(r, c)); err != nil {
 			return err
 		}
 	}

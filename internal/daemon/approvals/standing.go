@@ -14,6 +14,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/approval"
+	"skep.dev/skep/internal/daemon/cells"
 )
 
 // Said is one answer that holds for good.
@@ -25,6 +26,11 @@ type Said struct {
 	Profile  string            `json:"profile"` // its file
 	Proposal approval.Proposal `json:"proposal"`
 	Since    time.Time         `json:"since"`
+}
+
+// said is a card's answer for whoever started its cell, and that cell's profile.
+func said(r cells.Record, c approval.Card) Said {
+	return Said{Card: c.ID, Hash: c.Hash, Cell: c.Cell, UID: r.UID, Profile: r.ProfileName, Proposal: c.Proposal, Since: c.Decided}
 }
 
 // Standing is the file of what was said for good.

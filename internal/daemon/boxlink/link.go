@@ -160,23 +160,22 @@ func (l *Link) Ready(ctx context.Context) error {
 	}
 }
 
-// Push tells the box of changed resolvers. A box that does not take them in is
-// closed: it would decide by old ones.
+// Push tells the box of changed resolvers.
 func (l *Link) Push(u *skepv1.ResolverUpdate) {
-	l.mu.Lock()
-	l.names = u
-	taken := l.push(resolvers(u))
-	l.mu.Unlock()
-	if !taken {
-		l.Close()
-	}
+	l.tell(resolvers(u), func() { l.names = u })
 }
 
-// Swap makes p the policy of the box (B160). A box that does not take it in is closed.
+// Swap makes p the policy of the box (B160).
 func (l *Link) Swap(p *skepv1.BoxPolicy) {
+	l.tell(swap(p), func() { l.policy = p })
+}
+
+// tell sends a message, and keeps what a box that moves is told again. A box that does
+// not take it in is closed: it would decide by what was before.
+func (l *Link) tell(m *skepv1.WatchResponse, keep func()) {
 	l.mu.Lock()
-	l.policy = p
-	taken := l.push(swap(p))
+	keep()
+	taken := l.push(m)
 	l.mu.Unlock()
 	if !taken {
 		l.Close()
@@ -186,13 +185,7 @@ func (l *Link) Swap(p *skepv1.BoxPolicy) {
 // End asks the box to end its flows and to write what is left, and waits for it
 // until ctx ends.
 func (l *Link) End(ctx context.Context) error {
-	l.mu.Lock()
-	l.ending = true
-	taken := l.push(end())
-	l.mu.Unlock()
-	if !taken {
-		l.Close()
-	}
+	l.tell(end(), func() { l.ending = true })
 	select {
 	case <-l.finished:
 		return nil

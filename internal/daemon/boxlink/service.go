@@ -144,13 +144,8 @@ func recorded(refused []*skepv1.RefusedFlow, n int) (body []byte, rest []*skepv1
 // lease answers once what it gives is held durably.
 func (s *service) lease(c *h2.Call) {
 	q := &skepv1.LeaseRequest{}
-	f := read(c.Body, q)
-	cell, r, none := s.cell()
-	if f == nil {
-		f = none
-	}
-	if f != nil {
-		answer(c, f)
+	cell, r, ok := s.request(c, q)
+	if !ok {
 		return
 	}
 	n, err := r.Lease(cell, int64(min(q.Spent, math.MaxInt64)))
@@ -172,23 +167,28 @@ func (s *service) cell() (string, Recorder, *fault) {
 	return s.assignment.Cell, s.recorder, nil
 }
 
-// draft answers once the card is durable.
-func (s *service) draft(c *h2.Call) {
-	q := &skepv1.DraftRequest{}
-	f := read(c.Body, q)
-	cell, r, none := s.cell()
+// request reads a call of a box that has a cell; any other is answered.
+func (s *service) request(c *h2.Call, into proto.Message) (cell string, r Recorder, ok bool) {
+	f := read(c.Body, into)
 	if f == nil {
-		f = none
-	}
-	var card string
-	if f == nil {
-		var err error
-		if card, err = r.Draft(cell, q); err != nil {
-			f = &fault{"unavailable", err}
-		}
+		cell, r, f = s.cell()
 	}
 	if f != nil {
 		answer(c, f)
+	}
+	return cell, r, f == nil
+}
+
+// draft answers once the card is durable.
+func (s *service) draft(c *h2.Call) {
+	q := &skepv1.DraftRequest{}
+	cell, r, ok := s.request(c, q)
+	if !ok {
+		return
+	}
+	card, err := r.Draft(cell, q)
+	if err != nil {
+		answer(c, &fault{"unavailable", err})
 		return
 	}
 	body, _ := proto.Marshal(&skepv1.DraftResponse{Card: card}) // one valid string
@@ -197,13 +197,8 @@ func (s *service) draft(c *h2.Call) {
 
 func (s *service) asked(c *h2.Call) {
 	q := &skepv1.AskedRequest{}
-	f := read(c.Body, q)
-	cell, r, none := s.cell()
-	if f == nil {
-		f = none
-	}
-	if f != nil {
-		answer(c, f)
+	cell, r, ok := s.request(c, q)
+	if !ok {
 		return
 	}
 	body, _ := proto.Marshal(&skepv1.AskedResponse{State: r.Asked(cell, q.Card)}) // one valid string

@@ -249,7 +249,7 @@ func (a *Approvals) stand(c approval.Card) error {
 	if !ok {
 		return cells.ErrNone
 	}
-	s := Said{Card: c.ID, Hash: c.Hash, Cell: c.Cell, UID: r.UID, Profile: r.ProfileName, Proposal: c.Proposal, Since: c.Decided}
+	s := said(r, c)
 	if err := a.Standing.Add(s); err != nil {
 		return err
 	}
