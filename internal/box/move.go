@@ -21,11 +21,15 @@ var (
 func (b *box) obey(ctx context.Context) error {
 	for {
 		order, file, err := lifeline.Next(b.lifeline)
-		if err == nil {
-			err = lifeline.Answer(b.lifeline, b.carryOut(ctx, order, file))
-		}
 		if err != nil {
 			return fmt.Errorf("follow the lifeline: %w", err)
+		}
+		failed := b.carryOut(ctx, order, file)
+		if err := lifeline.Answer(b.lifeline, failed); err != nil {
+			return fmt.Errorf("follow the lifeline: %w", err)
+		}
+		if order == lifeline.Part && failed == nil {
+			close(b.told)
 		}
 	}
 }

@@ -124,7 +124,8 @@ type box struct {
 
 	handing       bool          // stopped for another box; the lifeline's own
 	cell, answers *pause.Pause  // what reads the cell's sockets, and the warden's
-	parted        chan struct{} // closed when another box serves, and the last flow of this one is over
+	told          chan struct{} // closed when skepd has heard that another box serves
+	parted        chan struct{} // closed after that, when the last flow of this one is over
 	failed        chan error    // what runs for the whole life and has ended
 }
 
@@ -140,7 +141,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	}
 	b := &box{
 		link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy,
-		failed: make(chan error, 5), parted: make(chan struct{}), cell: pause.New(), answers: pause.New(),
+		failed: make(chan error, 5), told: make(chan struct{}), parted: make(chan struct{}), cell: pause.New(), answers: pause.New(),
 		people: &People{link: l},
 	}
 	if s.warden != nil {
@@ -284,7 +285,11 @@ func (b *box) serve(ctx context.Context) error {
 		if err := b.server.run(flows); err != nil {
 			b.failed <- err
 		} else if b.cell.Over() {
-			close(b.parted)
+			select {
+			case <-b.told: // a box without flows would end before its answer is sent
+				close(b.parted)
+			case <-flows.Done():
+			}
 		}
 	})
 	ended.Go(func() {
