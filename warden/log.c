@@ -29,18 +29,11 @@ void log_write(const void *data, size_t n)
 {
     const char *p = data;
     while (n > 0) {
-        uint64_t at;
-        size_t room;
-        if (total < HEAD) {
-            at = HEADER + total;
-            room = HEAD - total;
-        } else {
-            uint64_t in_ring = (total - HEAD) % TAIL;
-            at = HEADER + HEAD + in_ring;
-            room = TAIL - in_ring;
-        }
+        bool head = total < HEAD;
+        uint64_t in_ring = head ? 0 : (total - HEAD) % TAIL;
+        size_t room = head ? HEAD - total : TAIL - in_ring;
         size_t part = n < room ? n : room;
-        put(p, part, at);
+        put(p, part, HEADER + (head ? total : HEAD + in_ring));
         p += part;
         n -= part;
         total += part;

@@ -203,48 +203,35 @@ static void command(struct cell *c)
  * meanwhile opens the wrong memory, and then the check fails and nothing is written. */
 static long fill(struct cell *c, struct seccomp_notif *q, int mem)
 {
-    char buf[1024];
-    size_t n;
-    uint64_t at;
-    long result = 0;
-    if (q->data.nr == SYS_sysinfo) {
-        struct sysinfo s;
-        sysinfo(&s);
-        uint64_t total = (uint64_t)s.totalram * s.mem_unit, free = (uint64_t)s.freeram * s.mem_unit;
+    union { struct sysinfo size; unsigned char mask[128]; } a = {0};
+    size_t n = sizeof a.size;
+    bool size = q->data.nr == SYS_sysinfo;
+    if (size) {
+        sysinfo(&a.size);
+        uint64_t total = (uint64_t)a.size.totalram * a.size.mem_unit, free = (uint64_t)a.size.freeram * a.size.mem_unit;
         if (c->spec->memory > 0 && c->spec->memory < total) {
             total = c->spec->memory;
             free = free < total ? free : total;
         }
-        s.mem_unit = 1;
-        s.totalram = total, s.freeram = free;
-        s.sharedram = s.bufferram = s.totalswap = s.freeswap = s.totalhigh = s.freehigh = 0;
-        s.procs = 1;
-        memcpy(buf, &s, sizeof s);
-        n = sizeof s;
-        at = q->data.args[0];
+        a.size.mem_unit = 1, a.size.procs = 1;
+        a.size.totalram = total, a.size.freeram = free;
+        a.size.sharedram = a.size.bufferram = a.size.totalswap = a.size.freeswap = a.size.totalhigh = a.size.freehigh = 0;
     } else {
-        unsigned char mask[128] = {0};
-        long got = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+        long got = syscall(SYS_sched_getaffinity, 0, sizeof a.mask, a.mask);
         if (got < 0)
             return -errno;
-        unsigned left = c->spec->cpus > 0 ? c->spec->cpus : ~0U;
-        for (long i = 0; i < got * 8; i++)
-            if (mask[i / 8] & (1 << (i % 8))) {
-                if (left > 0)
-                    left--;
-                else
-                    mask[i / 8] &= (unsigned char)~(1 << (i % 8));
-            }
         if (q->data.args[1] < (uint64_t)got)
             return -EINVAL;
         n = (size_t)got;
-        memcpy(buf, mask, n);
-        at = q->data.args[2];
-        result = got;
+        for (unsigned i = 0, seen = 0; i < n * 8 && c->spec->cpus > 0; i++)
+            if (a.mask[i / 8] & (1 << (i % 8)) && ++seen > c->spec->cpus)
+                a.mask[i / 8] &= (unsigned char)~(1 << (i % 8));
     }
     if (ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->id) < 0)
         return -EINTR;
-    return pwrite(mem, buf, n, (off_t)at) == (ssize_t)n ? result : -EFAULT;
+    if (pwrite(mem, &a, n, (off_t)q->data.args[size ? 0 : 2]) != (ssize_t)n)
+        return -EFAULT;
+    return size ? 0 : (long)n;
 }
 
 static void notification(struct cell *c)
@@ -256,20 +243,12 @@ static void notification(struct cell *c)
             drop(&c->listener);
         return;
     }
-    struct seccomp_notif_resp a = {.id = q.id};
     char path[32];
     snprintf(path, sizeof path, "%u/mem", q.pid);
     int mem = openat(c->host_proc, path, O_RDWR | O_CLOEXEC);
-    if (mem < 0)
-        a.error = -EPERM;
-    else {
-        long r = fill(c, &q, mem);
-        if (r < 0)
-            a.error = (int32_t)r;
-        else
-            a.val = r;
-        close(mem);
-    }
+    long r = mem < 0 ? -EPERM : fill(c, &q, mem);
+    close_all(&mem, 1);
+    struct seccomp_notif_resp a = {.id = q.id, .error = r < 0 ? (int32_t)r : 0, .val = r < 0 ? 0 : r};
     (void)ioctl(c->listener, SECCOMP_IOCTL_NOTIF_SEND, &a);
 }
 
