@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/ledger/kind"
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 func flowBody() kind.Body {
@@ -68,7 +68,7 @@ func bareLoop(b *testing.B, f *os.File, entries int, d time.Duration) (int, time
 		if _, err := f.Write(line); err != nil {
 			b.Fatal(err)
 		}
-		if err := sys.Datasync(f); err != nil {
+		if err := durable.Sync(f); err != nil {
 			b.Fatal(err)
 		}
 	}

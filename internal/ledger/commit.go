@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/ledger/entry"
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // gatherFor bounds how long a sync waits for as many writers as the last one
@@ -290,7 +290,7 @@ func (l *Ledger) takeBack(g *group, cause error) error {
 	l.undone++
 	var err error
 	terr := l.file.Truncate(int64(l.written - l.base))
-	if terr != nil || !sys.IsNoSpace(cause) || errors.Is(cause, ErrBroken) {
+	if terr != nil || !durable.IsNoSpace(cause) || errors.Is(cause, ErrBroken) {
 		err = l.breakLocked(errors.Join(cause, terr))
 	} else {
 		err = l.useReserve(cause)

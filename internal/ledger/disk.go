@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // disk is all that the writer asks of a file system; tests put one in its
@@ -34,9 +34,9 @@ type osDisk struct{}
 
 type osFile struct{ *os.File }
 
-func (f osFile) Sync() error { return sys.Datasync(f.File) }
+func (f osFile) Sync() error { return durable.Sync(f.File) }
 
-func (f osFile) keep(size int64) error { return sys.AllocateBeyond(f.File, size) }
+func (f osFile) keep(size int64) error { return durable.AllocateBeyond(f.File, size) }
 
 func (osDisk) open(name string) (file, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -51,7 +51,7 @@ func (osDisk) reserve(name string, size int64) error {
 	if err != nil {
 		return err
 	}
-	err = sys.Allocate(f, size)
+	err = durable.Allocate(f, size)
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = writeZeros(f, size)
 	}
@@ -79,10 +79,4 @@ func (osDisk) remove(name string) error {
 	return err
 }
 
-func (osDisk) syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+func (osDisk) syncDir(name string) error { return durable.SyncDir(name) }

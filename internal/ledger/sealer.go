@@ -9,7 +9,7 @@ import (
 
 	"skep.dev/skep/internal/ledger/entry"
 	"skep.dev/skep/internal/ledger/kind"
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // maxSeals is how many seals share one sync of the seals file.
@@ -252,7 +252,7 @@ func (s *sealer) write(data []byte) error {
 		terr := s.file.Truncate(int64(s.size))
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if terr == nil && sys.IsNoSpace(err) {
+		if terr == nil && durable.IsNoSpace(err) {
 			return l.useReserve(err)
 		}
 		return l.breakLocked(fmt.Errorf("write the seals: %w", errors.Join(err, terr)))

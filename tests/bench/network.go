@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/durable"
 	"skep.dev/skep/tests/bench/rig"
 )
 
@@ -232,7 +232,7 @@ func syncs(f *os.File, n int) (float64, error) {
 		if _, err := f.Write(line); err != nil {
 			return 0, err
 		}
-		if err := sys.Datasync(f); err != nil {
+		if err := durable.Sync(f); err != nil {
 			return 0, err
 		}
 		took = append(took, ms(time.Since(begin)))

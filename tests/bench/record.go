@@ -15,7 +15,7 @@ import (
 	"skep.dev/skep/internal/ledger"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/ledger/verify"
-	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // measureRecord compares acknowledged entries with the disk's own syncs, and the
@@ -75,7 +75,7 @@ func bare(f *os.File, entries int) (float64, error) {
 		if _, err := f.Write(line); err != nil {
 			return 0, err
 		}
-		if err := sys.Datasync(f); err != nil {
+		if err := durable.Sync(f); err != nil {
 			return 0, err
 		}
 		n += entries

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/approval"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // Said is one answer that holds for good.
@@ -116,31 +116,11 @@ func (s *Standing) write(said []Said) error {
 	if err != nil {
 		return fmt.Errorf("print what was approved for good: %w", err)
 	}
-	next, err := os.OpenFile(s.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("keep what was approved for good: %w", err)
-	}
-	_, err = next.Write(append(raw, '\n'))
-	err = errors.Join(err, next.Sync(), next.Close())
-	if err == nil {
-		err = os.Rename(s.path+".new", s.path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(s.path))
-	}
-	if err != nil {
+	if err := durable.ReplaceFile(s.path, append(raw, '\n'), 0o600); err != nil {
 		return fmt.Errorf("keep what was approved for good: %w", err)
 	}
 	s.said = said
 	return nil
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func (x Said) message() *skepv1.StandingApproval {

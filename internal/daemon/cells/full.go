@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // droppedName is that of a record whose cell is dropped, whatever is written in it. A
@@ -56,7 +58,7 @@ func (s *Store) mark(id string) error {
 		_, err = os.Lstat(filepath.Join(dir, droppedName))
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = durable.SyncDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("mark cell %s as dropped: %w", id, err)

@@ -21,6 +21,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // State is where in its life a cell is (cell.md, "Life").
@@ -167,7 +169,7 @@ func begin(dir string, r *Record) (*os.File, error) {
 func commitFirst(dir string, f *os.File) error {
 	err := errors.Join(f.Sync(), f.Close())
 	if err == nil {
-		err = errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+		err = errors.Join(durable.SyncDir(dir), durable.SyncDir(filepath.Dir(dir)))
 	}
 	path := filepath.Join(dir, fileName)
 	if err == nil {
@@ -196,7 +198,7 @@ func rename(dir string) error {
 	if err := os.Rename(path+unfinished, path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 func failed(dir string, err error) error {
@@ -223,12 +225,4 @@ func removeIfThere(path string) error {
 		return err
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

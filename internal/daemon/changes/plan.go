@@ -11,6 +11,7 @@ import (
 
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/snapshot"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // mergePlan is what a caller is merging, or taking back. It stands on the disk from
@@ -41,11 +42,7 @@ func (c *Changes) keepPlan(id string, undo bool, m *mergePlan) error {
 		return fmt.Errorf("keep the plan of a merge: %w", err)
 	}
 	path := c.planPath(id, undo)
-	err := os.WriteFile(path+".new", raw.Bytes(), 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	if err := durable.ReplaceFile(path, raw.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("keep the plan of a merge: %w", err)
 	}
 	c.fresh.Store(path, true)

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"skep.dev/skep/internal/cell/prove"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // covers reports whether what was proved is what is there now, wall by wall.
@@ -51,10 +52,7 @@ func write(file string, p Proof) error {
 	if err != nil {
 		return fmt.Errorf("keep the proof: %w", err)
 	}
-	if err := os.WriteFile(file+".new", append(raw, '\n'), 0o600); err != nil {
-		return fmt.Errorf("keep the proof: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := durable.ReplaceFile(file, append(raw, '\n'), 0o600); err != nil {
 		return fmt.Errorf("keep the proof: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"skep.dev/skep/internal/ledger/jcs"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // The two files in a keys directory.
@@ -116,9 +117,5 @@ func writeFile(dir, path string, content []byte, mode fs.FileMode) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.SyncDir(dir)
 }

@@ -16,6 +16,7 @@ import (
 	"skep.dev/skep/internal/snapshot/merge/journal"
 	"skep.dev/skep/internal/snapshot/tree"
 	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/internal/sys/durable"
 )
 
 // root is a granted root that is open, with its staging directory.
@@ -198,12 +199,7 @@ func (t *transaction) syncState() error {
 
 func syncDirs(dirs ...string) error {
 	for _, dir := range dirs {
-		f, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		err = errors.Join(f.Sync(), f.Close())
-		if err != nil {
+		if err := durable.SyncDir(dir); err != nil {
 			return fmt.Errorf("sync %s: %w", dir, err)
 		}
 	}

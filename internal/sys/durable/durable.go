@@ -1,23 +1,56 @@
-package sys
+// Package durable writes what outlives the machine's stop.
+//
+// Its law: what a call that succeeded wrote is there afterwards, and one that failed has
+// left what was there.
+package durable
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// Datasync makes the bytes of f, and the length needed to read them, durable:
+// Sync makes the bytes of f, and the length needed to read them, durable:
 // fdatasync(2). After an error the state of the file is unknown and must not be
 // synced again in the hope of a better answer.
-func Datasync(f *os.File) error {
+func Sync(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd())) //nolint:gosec // a descriptor fits
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// ReplaceFile makes content what the file at path holds, durably, or leaves the file as
+// it was, also when the machine stops. One caller at a time: it writes path.new first.
+func ReplaceFile(path string, content []byte, mode os.FileMode) error {
+	next := path + ".new"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	return SyncDir(filepath.Dir(path))
 }
 
 // Allocate gives f size bytes of real disk blocks: fallocate(2). It returns
