@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"skep.dev/skep/internal/sys/durable"
 )
 
 func TestLockFile(t *testing.T) {
@@ -51,10 +53,10 @@ func TestAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := Allocate(f, 1<<16); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := durable.Allocate(f, 1<<16); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		t.Fatal(err)
 	}
-	if err := Datasync(f); err != nil {
+	if err := durable.Sync(f); err != nil {
 		t.Fatal(err)
 	}
 }
