@@ -5,8 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"skep.dev/skep/internal/sys/durable"
 )
 
 func TestLockFile(t *testing.T) {
@@ -44,19 +42,5 @@ func TestLockFile(t *testing.T) {
 	_ = a.Close()
 	if err := LockFile(b); err != nil {
 		t.Errorf("after the first was closed: %v", err)
-	}
-}
-
-func TestAllocate(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := durable.Allocate(f, 1<<16); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		t.Fatal(err)
-	}
-	if err := durable.Sync(f); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -27,5 +28,19 @@ func TestReplaceFile(t *testing.T) {
 	}
 	if _, err := os.Lstat(path + ".d.new"); !os.IsNotExist(err) {
 		t.Errorf("the unfinished file is left: %v", err)
+	}
+}
+
+func TestAllocate(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := durable.Allocate(f, 1<<16); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		t.Fatal(err)
+	}
+	if err := durable.Sync(f); err != nil {
+		t.Fatal(err)
 	}
 }
