@@ -79,6 +79,10 @@ func (p Permit) Inspect() policy.Want {
 	return policy.Inspect(p.request, *p.policy)
 }
 
+// Intercepted says that the flow is carried request by request, because a secret is
+// bound to where it goes (B123).
+func (p Permit) Intercepted() bool { return p.Valid() && policy.Intercepted(p.request, *p.policy) }
+
 // Correlate is the id that requests which can be read carry to the destination, or ""
 // (B84).
 func (p Permit) Correlate() string {

@@ -108,6 +108,7 @@ func (d *decider) egress() (flow.Verdict, demand) {
 		}
 	}
 	mine := d.judge(d.p.Rules, unlisted)
+	bound := d.p.bound(d.q.Name, d.q.Port)
 	floor, onFloor := d.p.onFloor(d.t, d.q.Addr, d.q.Port)
 	switch {
 	case d.p.Ceiling.Proxy.hides(d.q):
@@ -121,6 +122,10 @@ func (d *decider) egress() (flow.Verdict, demand) {
 	case !mine.ok:
 		return flow.Verdict{Reason: mine.why, Rule: mine.rule.ID, Line: mine.rule.Line, AllowWith: allowLine(mine.q)}, demand{}
 	}
+	if bound && d.q.Transport != flow.TCP { // what it says cannot be read (B123)
+		return flow.Verdict{Reason: flow.TransportNotAllowed, Rule: mine.rule.ID, Line: mine.rule.Line}, demand{}
+	}
+	mine.demand.bound = bound
 	if d.p.Ceiling.Limits {
 		operators := d.judge(d.p.Ceiling.Allow, unlisted)
 		if !operators.ok {

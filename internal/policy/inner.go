@@ -24,6 +24,7 @@ const (
 type demand struct {
 	inner    InnerCheck
 	http     bool
+	bound    bool       // a secret is bound to where the flow goes
 	requests []requests // each of them must admit a request
 
 	correlate bool
@@ -47,7 +48,7 @@ func (r *Rule) demands() demand {
 
 // and is the stricter of each.
 func (d demand) and(other demand) demand {
-	out := demand{inner: max(d.inner, other.inner), http: d.http || other.http, requests: d.requests, correlate: d.correlate || other.correlate,
+	out := demand{inner: max(d.inner, other.inner), http: d.http || other.http, bound: d.bound || other.bound, requests: d.requests, correlate: d.correlate || other.correlate,
 		ask: d.ask || other.ask, hold: max(d.hold, other.hold)}
 	if len(other.requests) > 0 {
 		out.requests = slices.Concat(d.requests, other.requests)
@@ -58,6 +59,8 @@ func (d demand) and(other demand) demand {
 // wants says what has to be found out about a flow to this port.
 func (d demand) wants(port uint16) Want {
 	switch {
+	case d.bound: // its requests are judged inside TLS
+		return WantFirst
 	case d.http, len(d.requests) > 0:
 		return WantHTTP
 	case d.inner == InnerOff:
@@ -84,6 +87,9 @@ func DecideInner(q flow.Request, p Policy) flow.Verdict {
 	}
 	if why := d.fault(q); why != flow.None {
 		return flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
+	}
+	if d.bound && q.Inner.Method == "" {
+		return v // the TLS hello; each request comes here with its own words
 	}
 	for _, r := range d.requests {
 		if refused := r.judge(q); refused.Reason != flow.None {
@@ -122,7 +128,7 @@ func (d demand) fault(q flow.Request) flow.Reason {
 		return flow.None
 	case flow.HTTP:
 		switch {
-		case want != WantHTTP, d.inner == InnerTLS:
+		case want != WantHTTP, d.inner == InnerTLS, d.bound:
 			return flow.TLSRequired
 		case q.Inner.Name != host(q):
 			return flow.HTTPHostMismatch
@@ -132,7 +138,7 @@ func (d demand) fault(q flow.Request) flow.Reason {
 		switch {
 		case want == WantHTTP:
 			return flow.HTTPRequired
-		case d.inner == InnerTLS:
+		case d.inner == InnerTLS, d.bound:
 			return flow.TLSRequired
 		}
 		return flow.None

@@ -22,6 +22,7 @@ type Policy struct {
 	NoDesk      bool     // policy.skep.alt is not there for the cell (B230)
 	AskUnlisted bool     // a person is asked about what no rule matches (B85)
 	Answers     []Answer // what people said when they were asked (B143)
+	Bound       []Bound  // where secrets go (B123)
 }
 
 // Ceiling is the operator's second policy (B87). The zero Ceiling limits nothing
@@ -49,6 +50,9 @@ func (p Policy) Check() error {
 			if err := r.Check(); err != nil {
 				return err
 			}
+			if r.limits() && !p.reads(&r) {
+				return fmt.Errorf("rule %q: methods and paths need requests that can be read: port 80, http, or a secret that is bound there", r.ID)
+			}
 			if ids[r.ID] {
 				return fmt.Errorf("two rules have the id %q", r.ID)
 			}
@@ -59,6 +63,9 @@ func (p Policy) Check() error {
 		return err
 	}
 	if err := checkAnswers(p.Answers); err != nil {
+		return err
+	}
+	if err := checkBound(p.Bound); err != nil {
 		return err
 	}
 	t := address.New()

@@ -71,7 +71,7 @@ func TestRulesThatCannotSeeRequests(t *testing.T) {
 		"TLS": {Ports: ports(t, "80"), Inner: InnerTLS}, "UDP": {Ports: ports(t, "80"), UDP: true},
 	} {
 		r.ID, r.Name, r.TCP, r.Methods = "r", "a.test", true, []string{"GET"}
-		if err := r.Check(); err == nil || !strings.Contains(err.Error(), "requests that can be read") {
+		if err := (Policy{Rules: []Rule{r}}).Check(); err == nil || !strings.Contains(err.Error(), "requests that can be read") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

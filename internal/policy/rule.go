@@ -106,8 +106,8 @@ func (r Rule) Check() error {
 		return fmt.Errorf("rule %q: a hold belongs to ask and lasts at most %s", r.ID, MaxHold)
 	case r.Inner == InnerOff && r.HTTP:
 		return fmt.Errorf("rule %q: http and no inner check contradict each other", r.ID)
-	case r.limits() && (r.Inner == InnerOff || r.Inner == InnerTLS || r.UDP || !r.HTTP && !right.AllHTTP(r.Ports)):
-		return fmt.Errorf("rule %q: methods and paths need requests that can be read: port 80 or http", r.ID)
+	case r.limits() && (r.Inner == InnerOff || r.Inner == InnerTLS || r.UDP):
+		return fmt.Errorf("rule %q: methods and paths need requests that can be read", r.ID)
 	}
 	if err := request.Check(r.Methods, r.Paths, r.EncodedSlash); err != nil {
 		return fmt.Errorf("rule %q: %w", r.ID, err)

@@ -51,7 +51,7 @@ func (s *Secrets) Bound(q flow.Request) bool {
 // Carry is boundary.Upstream's for a bound flow. hello is what the agent has sent so far,
 // a TLS hello that the permit allows as inner; up is connected, and has nothing sent.
 func (s *Secrets) Carry(ctx context.Context, p boundary.Permit, agent, up net.Conn, hello []byte, inner flow.Inner) boundary.End {
-	f := &carried{Secrets: s, ctx: ctx, permit: p, hello: inner, inner: inner}
+	f := &carried{Secrets: s, ctx: ctx, permit: p, inner: inner}
 	f.rawAgent = &side{Conn: agent, f: f, first: hello, sent: &f.down}
 	f.rawUp = &side{Conn: up, f: f, sent: &f.up}
 	f.touch()
@@ -80,7 +80,7 @@ type carried struct {
 	*Secrets
 	ctx           context.Context
 	permit        boundary.Permit
-	hello, inner  flow.Inner
+	inner         flow.Inner // of the hello, with method and path of the request at hand
 	rawAgent      *side
 	rawUp         *side
 	agent, server *tls.Conn

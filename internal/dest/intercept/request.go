@@ -69,10 +69,10 @@ func (f *carried) next(first bool) (route.Head, secret.Head, flow.Reason, error)
 	if why != flow.None {
 		return h, head, why, nil
 	}
-	if v := f.permit.DecideInner(f.hello); !v.Allowed() {
+	f.inner.Method, f.inner.Path = h.Inner.Method, h.Inner.Path
+	if v := f.permit.DecideInner(f.inner); !v.Allowed() {
 		return h, head, v.Refusal(), nil
 	}
-	f.inner.Method, f.inner.Path = h.Inner.Method, h.Inner.Path
 	if !f.names(head) {
 		return h, head, flow.HTTPHostMismatch, nil
 	}

@@ -27,12 +27,7 @@ const alertDenied = "\x15\x03\x01\x00\x02\x02\x31"
 // it on (B110, B111, B115). An error means that the flow is over; with a reason
 // the agent has been answered.
 func (r *relay) checkFirst() (flow.Reason, error) {
-	_ = r.agent.SetReadDeadline(time.Now().Add(r.idle / 4))
-	agent := &silent{r: r}
-	first, err := route.ReadFirst(agent, func() {
-		agent.spoke = true
-		_ = r.agent.SetReadDeadline(time.Now().Add(boundary.FirstBytesTime))
-	})
+	first, err := r.readFirst()
 	switch {
 	case err != nil && len(first.Bytes()) == 0 && errors.Is(err, io.EOF):
 		return flow.None, nil // the agent only listens; the end is passed on
@@ -54,6 +49,16 @@ func (r *relay) checkFirst() (flow.Reason, error) {
 	err = r.send(r.up, first.Bytes(), &r.meter.Up)
 	r.meter.Touch()
 	return flow.None, err
+}
+
+// readFirst waits for the agent's first message, which then has to be whole in time.
+func (r *relay) readFirst() (*route.First, error) {
+	_ = r.agent.SetReadDeadline(time.Now().Add(r.idle / 4))
+	agent := &silent{r: r}
+	return route.ReadFirst(agent, func() {
+		agent.spoke = true
+		_ = r.agent.SetReadDeadline(time.Now().Add(boundary.FirstBytesTime))
+	})
 }
 
 // silent is the agent before its first byte: waiting for that ends only when the

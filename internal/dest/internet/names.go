@@ -22,6 +22,8 @@ type Dest struct {
 	names atomic.Pointer[known]
 	loop  splicer.Loop // moves the bytes of all flows
 	room  datagram.Room
+
+	interceptor atomic.Pointer[Interceptor]
 }
 
 // Set replaces what is known about names: the resolvers in order, and the hosts

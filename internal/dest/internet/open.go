@@ -45,7 +45,7 @@ func (d *Dest) Open(ctx context.Context, p boundary.Permit) (boundary.Upstream, 
 	if err != nil {
 		return nil, &boundary.Failure{Reason: flow.DialFailed, Detail: dialDetail(err), Dropped: dropped, Err: err}
 	}
-	return &upstream{conn: c, loop: &d.loop, permit: p, dropped: dropped}, nil
+	return &upstream{conn: c, dest: d, permit: p, dropped: dropped}, nil
 }
 
 // candidates are the addresses to judge: the literal, what the rule says, or

@@ -34,14 +34,14 @@ func (d *Dest) openThrough(ctx context.Context, p boundary.Permit, x *policy.Pro
 		if err != nil {
 			return nil, &boundary.Failure{Reason: flow.ProxyFailed, Err: err}
 		}
-		return &upstream{conn: c, loop: &d.loop, permit: p}, nil
+		return &upstream{conn: c, dest: d, permit: p}, nil
 	}
 	var errs []error
 	for _, a := range kept {
 		at := netip.AddrPortFrom(a, q.Port)
 		c, err := d.tunnel(ctx, x, at.String())
 		if err == nil {
-			return &upstream{conn: c, loop: &d.loop, permit: p, dropped: dropped, asked: at}, nil
+			return &upstream{conn: c, dest: d, permit: p, dropped: dropped, asked: at}, nil
 		}
 		errs = append(errs, err)
 	}

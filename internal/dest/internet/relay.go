@@ -18,7 +18,7 @@ import (
 type upstream struct {
 	conn    splicer.Stream
 	asked   netip.AddrPort // of the operator's proxy; invalid where conn was dialed
-	loop    *splicer.Loop
+	dest    *Dest
 	permit  boundary.Permit
 	dropped int
 }
@@ -67,8 +67,11 @@ func (u *upstream) Carry(ctx context.Context, agent net.Conn) boundary.End {
 		return boundary.End{Reason: flow.DialFailed}
 	}
 	r := &relay{agent: c, up: u.conn, permit: u.permit, bytes: u.permit.Bytes(), idle: u.permit.Idle(), ctx: ctx}
+	if u.permit.Intercepted() {
+		return r.intercept(u.dest.interceptor.Load())
+	}
 	var err error
-	if r.flow, err = u.loop.New(r.agent, r.up, &r.meter, r.bytes, r.idle); err != nil {
+	if r.flow, err = u.dest.loop.New(r.agent, r.up, &r.meter, r.bytes, r.idle); err != nil {
 		boundary.Reset(r.agent)
 		boundary.Reset(r.up)
 		return boundary.End{Reason: flow.Busy}
