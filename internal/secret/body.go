@@ -40,7 +40,7 @@ func (k *Keeper) Body(host string, port uint16, now time.Time, h Head, body []by
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	f := &filler{keeper: k, at: At{host, port, h.Path()}, now: now}
+	f := k.filler(At{host, port, h.Path()}, now)
 	text, rest := slices.Clone(body), slices.Clone(body)
 	switch k.bodyKind(host, port, h) {
 	case JSON:

@@ -17,7 +17,16 @@ type filler struct {
 	at     At
 	now    time.Time
 	uses   []Use
-	why    flow.Reason // SecretUnavailable where a value is missing
+	room   int         // bytes of values that may still be filled in
+	why    flow.Reason // SecretUnavailable where a value is missing, SecretTooLarge without room
+}
+
+// maxFilled bounds the bytes of values in one head, body or message: a small text of
+// many placeholders would be a large one of values.
+const maxFilled = 64 << 10
+
+func (k *Keeper) filler(at At, now time.Time) *filler {
+	return &filler{keeper: k, at: at, now: now, room: maxFilled}
 }
 
 // Head fills a request head in for a host and port, or says why the request must not go
@@ -25,7 +34,7 @@ type filler struct {
 func (k *Keeper) Head(host string, port uint16, now time.Time, h Head) (Head, []Use, flow.Reason) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	f := &filler{keeper: k, at: At{host, port, h.Path()}, now: now}
+	f := k.filler(At{host, port, h.Path()}, now)
 	out := Head{Method: h.Method, Version: h.Version}
 	rest := Head{Method: h.Method, Version: h.Version}
 	var text, left []byte
@@ -63,6 +72,10 @@ func (f *filler) put(b *Bound, place Place, text, rest []byte, form func([]byte)
 	if form != nil {
 		value = form(value)
 		defer clear(value)
+	}
+	if f.room -= bytes.Count(text, mark) * len(value); f.room < 0 {
+		f.why = flow.SecretTooLarge
+		return text, replace(rest, mark, []byte(" "))
 	}
 	return replace(text, mark, value), replace(rest, mark, []byte(" "))
 }

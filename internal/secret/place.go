@@ -1,7 +1,6 @@
 package secret
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,8 +11,8 @@ import (
 // Kind is a sort of place in a request. The zero Kind is none.
 type Kind uint8
 
-// Bearer and Basic are in Authorization. Query, JSON and Form are by opt-in: they have a
-// value where it is written down more often (B121).
+// Bearer and Basic are in Authorization. Query, JSON, Form and WS, the text messages of a
+// WebSocket, are by opt-in: they have a value where it is written down more often (B121).
 const (
 	Bearer Kind = iota + 1
 	Basic
@@ -21,6 +20,7 @@ const (
 	Query
 	JSON
 	Form
+	WS
 )
 
 // Place is where in a request a value may stand.
@@ -41,22 +41,22 @@ func (p Place) String() string {
 	return word
 }
 
-func kinds() []string { return []string{"", "bearer", "basic", "header", "query", "json", "form"} }
+func kinds() []string {
+	return []string{"", "bearer", "basic", "header", "query", "json", "form", "ws"}
+}
 
 // ParsePlace reads one word of `as`.
 func ParsePlace(s string) (Place, error) {
 	word, of, named := strings.Cut(s, ":")
 	kind := Kind(max(0, slices.Index(kinds(), word)))
 	switch {
-	case word == "ws":
-		return Place{}, errors.New("ws is not supported: a text message of a WebSocket gets no secret")
 	case word == "sigv4" || word == "signature" || word == "mtls" || word == "client-certificate":
 		return Place{}, fmt.Errorf("%q is not supported: a request is not signed, and no certificate is shown, for a cell", word)
 	case kind == 0:
-		return Place{}, fmt.Errorf("place %q: want bearer, basic, header:NAME, query:PARAM, json:FIELD or form:FIELD", s)
-	case kind < Header && named:
+		return Place{}, fmt.Errorf("place %q: want bearer, basic, header:NAME, query:PARAM, json:FIELD, form:FIELD or ws", s)
+	case (kind < Header || kind == WS) && named:
 		return Place{}, fmt.Errorf("place %q: %s takes no name", s, word)
-	case kind < Header:
+	case kind < Header, kind == WS:
 		return Place{Kind: kind}, nil
 	case kind == Header:
 		of = strings.ToLower(of)

@@ -278,7 +278,7 @@ func TestBindingFaults(t *testing.T) {
 			t.Errorf("%v, want %s", err, name)
 		}
 	}
-	for _, place := range []string{"", "ws", "sigv4", "mtls", "cookie", "bearer:x", "header:", "header:Host", "header:Content-Length", "header:a b", "query:", "query:a&b", "json:a.b", "header:Proxy-Authorization"} {
+	for _, place := range []string{"", "ws:x", "sigv4", "mtls", "cookie", "bearer:x", "header:", "header:Host", "header:Content-Length", "header:a b", "query:", "query:a&b", "json:a.b", "header:Proxy-Authorization"} {
 		if _, err := ParsePlace(place); err == nil {
 			t.Errorf("place %q is taken", place)
 		}

@@ -10,10 +10,12 @@ import (
 var ErrReflected = errors.New("the answer has the value of a secret in it")
 
 // Watch looks for values in an answer that passes, as they are, percent-encoded and as
-// JSON has them. It holds back only what may be the beginning of one.
+// JSON has them. A quarter of a value may pass, so that nobody waits for the end of an
+// ordinary text that ends like the beginning of a value; what may be more is held back.
 type Watch struct {
 	forms [][]byte
-	held  []byte
+	tail  []byte // the end of what was fed, if it may be the beginning of a value
+	sent  int    // how much of it has passed
 }
 
 // Watch is for one answer of a host and port: it looks for the values that are for it.
@@ -34,27 +36,52 @@ func (k *Keeper) Watch(host string, port uint16) *Watch {
 }
 
 // Feed returns what may pass of all that was fed; the slice is good until the next call.
-// After ErrReflected nothing passes any more.
+// It takes b over. After ErrReflected nothing passes any more.
 func (w *Watch) Feed(b []byte) ([]byte, error) {
-	text := append(w.held, b...)
-	keep := 0
+	text := b
+	if len(w.tail) > 0 {
+		text = append(w.tail, b...)
+	}
+	keep, hold := 0, 0
 	for _, form := range w.forms {
 		if bytes.Contains(text, form) {
-			clear(text)
-			w.held = nil
-			return nil, ErrReflected
+			return nil, w.found(text)
 		}
-		keep = max(keep, begun(text, form))
+		n := begun(text, form)
+		if keep = max(keep, n); n > len(form)/4 {
+			hold = max(hold, n)
+		}
 	}
-	pass := text[:len(text)-keep]
-	w.held = slices.Clone(text[len(pass):])
+	end := max(w.sent, len(text)-hold)
+	pass := text[w.sent:end]
+	w.tail = slices.Clone(text[len(text)-keep:])
+	w.sent = max(0, end-(len(text)-keep))
 	return pass, nil
+}
+
+// Flush passes on what is held back, at the end of a message behind which others may
+// wait. A message that ends with more than half of a value is taken for one that has it.
+func (w *Watch) Flush() ([]byte, error) {
+	for _, form := range w.forms {
+		if begun(w.tail, form) > len(form)/2 {
+			return nil, w.found(w.tail)
+		}
+	}
+	pass := w.tail[w.sent:]
+	w.sent = len(w.tail)
+	return pass, nil
+}
+
+func (w *Watch) found(text []byte) error {
+	clear(text)
+	w.tail, w.sent = nil, 0
+	return ErrReflected
 }
 
 // Rest is what was held back, at the end of the answer: it was no value.
 func (w *Watch) Rest() []byte {
-	rest := w.held
-	w.held = nil
+	rest := w.tail[w.sent:]
+	w.tail, w.sent = nil, 0
 	return rest
 }
 
