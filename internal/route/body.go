@@ -2,6 +2,7 @@ package route
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -38,9 +39,10 @@ func (m *measured) Read(p []byte) (int, error) {
 
 // chunks is a body in chunks.
 type chunks struct {
-	src  *bufio.Reader
-	left int64 // of the chunk
-	err  error
+	src     *bufio.Reader
+	left    int64 // of the chunk
+	trailer []byte
+	err     error
 }
 
 func (c *chunks) Read(p []byte) (int, error) {
@@ -64,14 +66,23 @@ func (c *chunks) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads the size of a chunk; after the last comes the trailer, which is
-// dropped.
+// Trailer is what came behind the content of a Body that has been read to its end: lines
+// of a head, each with its end.
+func Trailer(body io.Reader) []byte {
+	if c, ok := body.(*chunks); ok {
+		return c.trailer
+	}
+	return nil
+}
+
+// next reads the size of a chunk; after the last comes the trailer.
 func (c *chunks) next() {
 	size, _, err := chunkSize(c.src)
 	if c.left = size; err == nil && size == 0 {
-		if _, err = copyTrailer(io.Discard, c.src); err == nil {
-			err = io.EOF
-			c.err = err
+		var trailer bytes.Buffer
+		if _, err = copyTrailer(&trailer, c.src); err == nil {
+			c.trailer = bytes.TrimSuffix(trailer.Bytes(), []byte("\r\n"))
+			c.err = io.EOF
 			return
 		}
 	}

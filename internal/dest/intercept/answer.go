@@ -31,9 +31,9 @@ type answer struct {
 	ended   atomic.Bool   // nothing more of it will come
 	over    chan struct{} // closed when all below is set
 
-	begun    bool // some of it has passed
-	again    bool // the connection may have another
-	upgraded bool
+	begun    bool   // some of it has passed
+	again    bool   // the connection may have another
+	upgraded string // what is spoken from now on instead of HTTP, in lower case
 	why      flow.Reason
 	err      error
 }
@@ -50,7 +50,7 @@ func (a *answer) relay() {
 		a.f.cut()
 	}
 	a.ended.Store(true)
-	if a.err != nil || !a.again && !a.upgraded {
+	if a.err != nil || !a.again && a.upgraded == "" {
 		a.f.rawAgent.stop()
 	}
 }
@@ -71,7 +71,7 @@ func (a *answer) pass() error {
 		if err != nil {
 			return err
 		}
-		if h.status == 101 && !q.upgrade {
+		if h.status == 101 && (!q.upgrade || h.upgrade == "" || h.extended) {
 			return errUnasked
 		}
 		if err := a.watched(strings.NewReader(h.raw), pieces{to: a.f.agent}); err != nil {
@@ -80,7 +80,7 @@ func (a *answer) pass() error {
 		a.begun = true
 		switch {
 		case h.status == 101:
-			a.upgraded = true
+			a.upgraded = h.upgrade
 			return nil
 		case h.status < 200:
 			continue
@@ -93,8 +93,8 @@ func (a *answer) pass() error {
 	}
 }
 
-// watched passes a text on, each piece at once, until a value comes (B130). What is held
-// back is passed on at the end: then it was none.
+// watched passes a text on, each piece at once, until a value comes (B130), and so its
+// trailer. What is held back is passed on at the end: then it was none.
 func (a *answer) watched(src io.Reader, to pieces) error {
 	q := a.f.permit.Request()
 	w := a.f.Keeper.Watch(q.Name, q.Port)
@@ -111,10 +111,12 @@ func (a *answer) watched(src io.Reader, to pieces) error {
 		}
 		switch {
 		case err == io.EOF:
-			if err := to.write(w.Rest()); err != nil {
-				return err
+			rest := w.Rest()
+			trailer, found := w.Feed(trailer(src))
+			if found != nil {
+				return found
 			}
-			return to.end()
+			return to.end(rest, append(trailer, w.Rest()...))
 		case err != nil:
 			return fmt.Errorf("read an answer: %w", err)
 		}
@@ -128,6 +130,9 @@ type answered struct {
 	chunked bool
 	length  int64 // -1: until the destination closes
 	again   bool
+
+	upgrade  string // in lower case
+	extended bool   // extensions of a WebSocket, for which nobody has asked
 }
 
 func (h answered) body(in *bufio.Reader) io.Reader {
@@ -148,7 +153,7 @@ func readAnswer(in *bufio.Reader) (answered, error) {
 			return h, fmt.Errorf("read the head of an answer: %w", err)
 		}
 		text := strings.TrimSuffix(string(line), "\r\n")
-		if text != "" && !hasName(text, "trailer") { // trailers are dropped
+		if text != "" {
 			lines = append(lines, text)
 		}
 		if h.raw = strings.Join(lines, "\r\n") + "\r\n\r\n"; text == "" {
@@ -174,11 +179,6 @@ func lines0(lines []string) string {
 	return lines[0]
 }
 
-func hasName(line, name string) bool {
-	key, _, _ := strings.Cut(line, ":")
-	return strings.EqualFold(key, name)
-}
-
 // framed finds how long the body is (RFC 9112, 6.3).
 func (h answered) framed(lines []string) (answered, error) {
 	codings, lengths := 0, 0
@@ -200,6 +200,10 @@ func (h answered) framed(lines []string) (answered, error) {
 			}
 			lengths++
 			h.length = int64(n)
+		case "upgrade":
+			h.upgrade = value
+		case "sec-websocket-extensions":
+			h.extended = true
 		case "connection":
 			h.again = h.again && !strings.Contains(value, "close")
 		}

@@ -27,6 +27,9 @@ type Secrets struct {
 	// Record writes a use or misuse down, why it is refused or None. What it does not
 	// write is not sent.
 	Record func(ctx context.Context, id flow.ID, host string, use secret.Use, why flow.Reason) error
+
+	open atomic.Int32 // flows
+	held room
 }
 
 const (
@@ -34,6 +37,9 @@ const (
 	lingerTime    = time.Second // for an answer of ours to arrive
 	lingerBytes   = 64 << 10
 	http1         = "http/1.1"
+
+	maxCarried = 256      // flows of one cell at once
+	maxHeld    = 32 << 20 // bytes of a cell's bodies and messages that are read whole
 )
 
 var (
@@ -51,6 +57,12 @@ func (s *Secrets) Bound(q flow.Request) bool {
 // Carry is boundary.Upstream's for a bound flow. hello is what the agent has sent so far,
 // a TLS hello that the permit allows as inner; up is connected, and has nothing sent.
 func (s *Secrets) Carry(ctx context.Context, p boundary.Permit, agent, up net.Conn, hello []byte, inner flow.Inner) boundary.End {
+	defer s.open.Add(-1)
+	if s.open.Add(1) > maxCarried {
+		boundary.Reset(agent)
+		boundary.Reset(up)
+		return boundary.End{Reason: flow.Busy, Inner: inner}
+	}
 	f := &carried{Secrets: s, ctx: ctx, permit: p, inner: inner}
 	f.rawAgent = &side{Conn: agent, f: f, first: hello, sent: &f.down}
 	f.rawUp = &side{Conn: up, f: f, sent: &f.up}
@@ -107,8 +119,8 @@ func (f *carried) run() (flow.Reason, error) {
 	}
 	f.in = bufio.NewReaderSize(f.agent, 16<<10)
 	f.answers = bufio.NewReaderSize(f.server, 16<<10)
-	for first := true; ; first = false {
-		why, again, err := f.exchange(first, failed)
+	for {
+		why, again, err := f.exchange(failed)
 		if why != flow.None || err != nil || !again {
 			if err == nil {
 				f.last("")

@@ -1,9 +1,11 @@
 package intercept
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +18,7 @@ import (
 )
 
 // exchange is one request and its answer. again: another may come.
-func (f *carried) exchange(first bool, failed flow.Reason) (why flow.Reason, again bool, err error) {
+func (f *carried) exchange(failed flow.Reason) (why flow.Reason, again bool, err error) {
 	a := &answer{f: f, request: make(chan asked, 1), over: make(chan struct{})}
 	if failed == flow.None {
 		go a.relay()
@@ -27,7 +29,7 @@ func (f *carried) exchange(first bool, failed flow.Reason) (why flow.Reason, aga
 			}
 		}()
 	}
-	h, head, why, err := f.next(first)
+	h, head, why, err := f.next()
 	if err != nil || why != flow.None {
 		switch {
 		case why != flow.None && err == nil:
@@ -45,12 +47,12 @@ func (f *carried) exchange(first bool, failed flow.Reason) (why flow.Reason, aga
 
 // next reads one head and judges it. An end between two requests is an error of nothing
 // but io.EOF.
-func (f *carried) next(first bool) (route.Head, secret.Head, flow.Reason, error) {
+func (f *carried) next() (route.Head, secret.Head, flow.Reason, error) {
 	if _, err := f.in.Peek(1); err != nil {
 		return route.Head{}, secret.Head{}, flow.None, err
 	}
 	late := time.AfterFunc(boundary.FirstBytesTime, func() { boundary.Reset(f.rawAgent.Conn) })
-	h, err := route.ReadHead(f.in, f.permit.Request().Port, first)
+	h, err := route.ReadHead(f.in, f.permit.Request().Port, true)
 	if !late.Stop() {
 		return h, secret.Head{}, flow.HeadTimeout, err
 	}
@@ -73,6 +75,7 @@ func (f *carried) next(first bool) (route.Head, secret.Head, flow.Reason, error)
 	if v := f.permit.DecideInner(f.inner); !v.Allowed() {
 		return h, head, v.Refusal(), nil
 	}
+	head.Fields = slices.DeleteFunc(head.Fields, func(f secret.Field) bool { return strings.EqualFold(f.Name, "sec-websocket-extensions") })
 	if !f.names(head) {
 		return h, head, flow.HTTPHostMismatch, nil
 	}
@@ -111,6 +114,14 @@ func (f *carried) forward(a *answer, h route.Head, agents secret.Head) (flow.Rea
 	var body []byte
 	whole := f.Keeper.InBody(q.Name, q.Port, agents)
 	if whole {
+		need := 4 * secret.MaxBody // as it is, filled in, and what is left of it beside that
+		if !h.Chunked {
+			need = int(min(4*h.Length, int64(need)))
+		}
+		if !f.held.Take(need) {
+			return f.refuse(flow.Busy)
+		}
+		defer f.held.Give(need)
 		read, err := f.wholeBody(h, agents)
 		if err != nil {
 			return flow.None, false, err
@@ -152,8 +163,8 @@ func (f *carried) forward(a *answer, h route.Head, agents secret.Head) (flow.Rea
 		}
 	}
 	<-a.over
-	if a.err == nil && a.upgraded {
-		why, err := f.opaque(a)
+	if a.err == nil && a.upgraded != "" {
+		why, err := f.leave(a.upgraded, secret.At{Host: q.Name, Port: q.Port, Path: agents.Path()})
 		return why, false, err
 	}
 	return a.why, a.err == nil && a.why == flow.None && a.again, a.err
@@ -209,7 +220,11 @@ func (f *carried) stream(a *answer, h route.Head, agents secret.Head) (flow.Reas
 		}
 		switch {
 		case err == io.EOF:
-			return flow.None, secret.Use{}, w.end()
+			last := trailer(src)
+			if why, use := stray.Feed(last); why != flow.None {
+				return why, use, nil
+			}
+			return flow.None, secret.Use{}, w.end(nil, last)
 		case err != nil && a.ended.Load():
 			return flow.None, secret.Use{}, errAnswered
 		case err != nil:
@@ -235,27 +250,25 @@ func (p pieces) write(b []byte) error {
 	return err
 }
 
-func (p pieces) end() error {
-	if !p.chunked {
-		return nil
+// end writes the last piece and, behind chunks, the trailer.
+func (p pieces) end(rest, trailer []byte) error {
+	if err := p.write(rest); err != nil || !p.chunked {
+		return err
 	}
-	_, err := io.WriteString(p.to, "0\r\n\r\n")
+	_, err := p.to.Write(slices.Concat([]byte("0\r\n"), trailer, []byte("\r\n")))
 	return err
 }
 
-// opaque carries what both have agreed to speak instead of HTTP.
-func (f *carried) opaque(a *answer) (flow.Reason, error) {
-	down := make(chan error, 1)
-	go func() {
-		down <- a.watched(f.answers, pieces{to: f.agent})
-		f.rawAgent.stop()
-	}()
-	_, _ = io.Copy(f.server, f.in)
-	_ = f.server.CloseWrite()
-	err := <-down
-	if errors.Is(err, secret.ErrReflected) {
-		f.cut()
-		return flow.SecretReflected, err
+// trailer is that of a body that has been read, without the fields by which somebody
+// might find another end of it, or another host.
+func trailer(body io.Reader) []byte {
+	var keep []byte
+	for line := range bytes.Lines(route.Trailer(body)) {
+		switch name, _, _ := strings.Cut(string(line), ":"); strings.ToLower(name) {
+		case "host", "content-length", "transfer-encoding", "content-encoding", "connection", "upgrade", "te", "trailer", "expect":
+		default:
+			keep = append(keep, line...)
+		}
 	}
-	return flow.None, err
+	return keep
 }
