@@ -9,6 +9,9 @@
 //     counts for it, and none is read before the one before it is answered (B127).
 //   - A value is sent after its use is recorded, or not at all.
 //   - An answer is cut before a value in it has passed (B130).
-//   - It reads contents, not framing: a placeholder or value that is cut by chunks is
-//     found. Chunks are written anew, and trailers are dropped.
+//   - It reads contents, not framing: a placeholder or value that is cut by chunks or
+//     frames is found. Chunks are written anew; trailers pass, but no field of theirs by
+//     which a body could end elsewhere.
+//   - What is spoken after an upgrade is read as frames, if it is a WebSocket, and as it
+//     is if not. h2c is not offered.
 package intercept

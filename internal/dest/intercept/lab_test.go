@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -31,12 +33,14 @@ const (
 // lab is a destination of ours for api.test behind a gate, and a client before it that
 // trusts the cell's authority alone.
 type lab struct {
-	t       *testing.T
+	t       testing.TB
 	secrets *Secrets
 	gate    *boundary.Gate
 	port    uint16
 	client  *http.Client
 	ends    chan boundary.End
+	pair    func() (agent, box net.Conn)
+	dial    func() (net.Conn, error) // the destination
 
 	mu       sync.Mutex
 	uses     []string
@@ -44,24 +48,45 @@ type lab struct {
 	received bytes.Buffer // by the destination, in the clear
 }
 
-func newLab(t *testing.T, signed string, as []string, serve http.HandlerFunc) *lab {
+// setup says what is unusual in a lab.
+type setup struct {
+	signed string   // whom the destination's certificate is for
+	as     []string // places of the secret
+	alpn   []string // what the destination speaks
+	memory bool     // no sockets: for a clock of the test's own
+}
+
+func newLab(t testing.TB, signed string, as []string, serve http.HandlerFunc) *lab {
+	return setup{signed: signed, as: as}.build(t, serve)
+}
+
+func (s setup) build(t testing.TB, serve http.HandlerFunc) *lab {
 	t.Helper()
-	l := &lab{t: t, ends: make(chan boundary.End, 100)}
-	world, err := authority.New([]string{signed}, time.Now())
+	l := &lab{t: t, ends: make(chan boundary.End, 100), port: 443}
+	world, err := authority.New([]string{s.signed}, time.Now())
 	check(t, err)
-	leaf, err := world.Leaf(signed, time.Now())
+	leaf, err := world.Leaf(s.signed, time.Now())
 	check(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	l.port = uint16(listener.Addr().(*net.TCPAddr).Port)
-	server := &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute}
-	go func() {
-		_ = server.Serve(seen{tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*leaf}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}), l})
-	}()
-	t.Cleanup(func() { _ = server.Close() })
+	config := &tls.Config{Certificates: []tls.Certificate{*leaf}, MinVersion: tls.VersionTLS12, NextProtos: s.alpn}
+	if s.memory {
+		l.pair = func() (net.Conn, net.Conn) { return net.Pipe() }
+		up := make(conns)
+		l.dial = func() (net.Conn, error) {
+			a, b := net.Pipe()
+			up <- b
+			return a, nil
+		}
+		l.serve(up, config, serve)
+	} else {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		check(t, err)
+		l.port = uint16(listener.Addr().(*net.TCPAddr).Port)
+		l.pair, l.dial = l.sockets, func() (net.Conn, error) { return net.Dial("tcp", listener.Addr().String()) }
+		l.serve(listener, config, serve)
+	}
 
 	binding := secret.Binding{Name: "gh", Source: secret.Source{File: "/k"}, Hosts: []string{"api.test"}, Ports: []uint16{l.port}}
-	for _, word := range as {
+	for _, word := range s.as {
 		place, err := secret.ParsePlace(word)
 		check(t, err)
 		binding.As = append(binding.As, place)
@@ -88,7 +113,7 @@ func newLab(t *testing.T, signed string, as []string, serve http.HandlerFunc) *l
 	return l
 }
 
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +130,51 @@ func (l *lab) url(path string) string {
 	return "https://api.test:" + strconv.Itoa(int(l.port)) + path
 }
 
-// agent is the agent's end of a new flow through the gate.
-func (l *lab) agent() net.Conn {
+// serve is the destination, for both protocols.
+func (l *lab) serve(listener net.Listener, config *tls.Config, handler http.Handler) {
+	in := make(conns)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, Protocols: &http.Protocols{}}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true) // as far as it can see
+	go func() { _ = server.Serve(in) }()
+	go func() {
+		for {
+			raw, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				c := tls.Server(raw, config)
+				if c.Handshake() != nil {
+					_ = raw.Close()
+					return
+				}
+				in <- &seenConn{c, l}
+			}()
+		}
+	}()
+	l.t.Cleanup(func() { _, _ = listener.Close(), server.Close() })
+}
+
+// conns is a listener that is given its connections.
+type conns chan net.Conn
+
+func (c conns) Accept() (net.Conn, error) {
+	one, open := <-c
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return one, nil
+}
+
+func (c conns) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (c conns) Close() error {
+	close(c)
+	return nil
+}
+
+func (l *lab) sockets() (net.Conn, net.Conn) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(l.t, err)
 	defer func() { _ = listener.Close() }()
@@ -114,6 +182,12 @@ func (l *lab) agent() net.Conn {
 	check(l.t, err)
 	b, err := listener.Accept()
 	check(l.t, err)
+	return a, b
+}
+
+// agent is the agent's end of a new flow through the gate.
+func (l *lab) agent() net.Conn {
+	a, b := l.pair()
 	q := flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Port: l.port, Name: "api.test", Count: 1}
 	go l.gate.Serve(context.Background(), q, boundary.Connected{Conn: b})
 	return a
@@ -121,7 +195,7 @@ func (l *lab) agent() net.Conn {
 
 // Open makes the lab the gate's destination.
 func (l *lab) Open(_ context.Context, p boundary.Permit) (boundary.Upstream, error) {
-	c, err := net.Dial("tcp", netip.AddrPortFrom(p.Resolve()[0], p.Request().Port).String())
+	c, err := l.dial()
 	return &upstream{l, p, c}, err
 }
 
@@ -160,17 +234,7 @@ type quiet struct{}
 
 func (quiet) Record(context.Context, boundary.Record) error { return nil }
 
-// seen keeps what the destination has got, below its HTTP.
-type seen struct {
-	net.Listener
-	l *lab
-}
-
-func (s seen) Accept() (net.Conn, error) {
-	c, err := s.Listener.Accept()
-	return &seenConn{c, s.l}, err
-}
-
+// seenConn keeps what the destination has got, below its HTTP.
 type seenConn struct {
 	net.Conn
 	l *lab
@@ -188,4 +252,30 @@ func (l *lab) has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return bytes.Contains(l.received.Bytes(), []byte(text))
+}
+
+func writeFile(path string, text []byte) error { return os.WriteFile(path, text, 0o600) }
+
+// door is a port of loopback, each of whose connections is a flow through the gate.
+func (l *lab) door() (port int, stop func()) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(l.t, err)
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				a := l.agent()
+				go func() {
+					_, _ = io.Copy(a, c)
+					_ = a.(*net.TCPConn).CloseWrite()
+				}()
+				_, _ = io.Copy(c, a)
+				_ = c.Close()
+			}()
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr).Port, func() { _ = listener.Close() }
 }

@@ -37,28 +37,26 @@ func (f *carried) leave(protocol string, at secret.At) (flow.Reason, error) {
 	}()
 	err := pump(f.server, f.in, up)
 	var misuse *ws.Misuse
-	switch {
-	case errors.As(err, &misuse):
-		for _, use := range misuse.Uses {
-			_ = f.Record(f.ctx, f.permit.Request().ID, at.Host, use, misuse.Reason) // ends either way
-		}
+	broken := errors.As(err, &misuse) || errors.Is(err, ws.ErrFrame)
+	if broken {
 		f.cut()
-		<-back
-		return misuse.Reason, errRefused
-	case errors.Is(err, ws.ErrFrame):
-		f.cut()
-	default:
+	} else {
 		_ = f.server.CloseWrite()
 	}
-	backErr := <-back
-	if errors.Is(backErr, secret.ErrReflected) {
+	other := <-back
+	switch {
+	case misuse != nil:
+		for _, use := range misuse.Uses {
+			_ = f.Record(f.ctx, f.permit.Request().ID, at.Host, use, misuse.Reason) // ended either way
+		}
+		return misuse.Reason, errRefused
+	case errors.Is(other, secret.ErrReflected):
 		f.cut()
-		return flow.SecretReflected, backErr
-	}
-	if errors.Is(err, ws.ErrFrame) {
+		return flow.SecretReflected, other
+	case broken:
 		return flow.None, err
 	}
-	return flow.None, backErr
+	return flow.None, other
 }
 
 // used records one use, before it is sent.
@@ -83,7 +81,7 @@ func pump(to io.Writer, from io.Reader, through filter) error {
 		switch {
 		case fault != nil:
 			return fault
-		case err == io.EOF: //nolint:errorlint // the reader's own
+		case err == io.EOF:
 			return nil
 		case err != nil:
 			return err
