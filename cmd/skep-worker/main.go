@@ -1,6 +1,6 @@
 // Command skep-worker builds cells for skepd: `serve` answers its requests on
-// descriptor 3, `layer` walks and removes the layers of one cell, `prove` tries
-// the walls of the cell that it runs in.
+// descriptor 3, `layer` walks and removes the layers of one cell, `keys` stands
+// between a cell and its owner's ssh-agent, `prove` tries the walls of the cell that it runs in.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 
 	"skep.dev/skep/internal/build"
 	"skep.dev/skep/internal/cell/prove"
+	"skep.dev/skep/internal/sshagent/relay"
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/sys/inplace"
 	"skep.dev/skep/internal/worker/serve"
@@ -41,6 +42,8 @@ func run(args []string) error {
 			return err
 		}
 		return serve.Layer(conn, args[1:])
+	case "keys":
+		return relay.Main()
 	default:
 		return fmt.Errorf("unknown command %q", args[0])
 	}

@@ -59,7 +59,7 @@ func Limits() []Limit {
 		{"policy swap: the gate's sets in the kernel; a card asked for again", "1s; 5s", "cell", "refused by the box, or opened by the next question of the name; asked again", "box.swapBy; box.askAgain"},
 		{"open cards; a card; once; nobody is asked again", n("%s; %s; %s; %s", "20", "1h0m0s", "10m0s", "10m0s"), "cell", "denied; denied; asked again; asked again", "approval.OpenCards; approval.Patience; approval.OnceFor; approval.NoFor"},
 		{"denials kept; drafted requests; long poll; a request's body; its why", n("%d; %s; %s; %s; %s", KeptDenials, "6/min", "1m0s", "4 KiB", "280 characters"), "cell", "oldest goes; 429; returns; 413; 400", "boundary.KeptDenials; desk.PollTime; desk.maxBody; desk.MaxWhy"},
-	}, ofSecrets(), ofTheCell(n), ofTheBox(n), ofTheTunnel(n), ofTheConnector())
+	}, ofSecrets(), ofTheCell(n), ofTheBox(n), ofTheTunnel(n), ofTheConnector(), ofTheAgentSocket())
 }
 
 // ofSecrets is what reading the requests to a bound name may take (section 10).
@@ -82,6 +82,14 @@ func ofTheConnector() []Limit {
 		{"path of a socket; bundle; ids in it", "104 B; 256 KiB; 256 B", "agent", "start error; error; error", "connector.maxPath; bundle.maxID"},
 		{"credential; its file; the issuer's answer; a connection to it", "16 KiB; 64 KiB; 10s; 10s", "agent", "refused", "credential.maxToken; connector.maxCredential; credential.askTime; issuer.wholeTime"},
 		{"bundles of one call; of them at once; a call; its head", "256; 8; 64 MiB; 10s", "connector", "refused; next; refused; closed", "connector.MaxBatch; connector.maxCall; connector.headTime"},
+	}
+}
+
+// ofTheAgentSocket is what the use of an ssh-agent may take (L15).
+func ofTheAgentSocket() []Limit {
+	return []Limit{
+		{"ssh-agent: message of a cell; answer of the agent; sessions that a connection is bound to; keys shown; keys of a host", "32 KiB; 256 KiB; 16; 256; 16", "cell", "closed; failure; failure; cut; cut", "sshagent.MaxRequest; sshagent.MaxReply; sshagent.MaxBinds; sshagent.MaxShown; knownhosts.MaxKeys"},
+		{"ssh-agent: connections; requests; at once; a message's time; an answer of the agent; refusals of one kind; a message to skepd", "16; 50/s; 100; 10s; 2m0s; one record each 10s; 64 KiB", "cell", "wait; wait; wait; closed; failure for good; counted; cell does not start", "relay.MaxConns; relay.perSecond; relay.burst; relay.MessageTime; relay.AnswerTime; relay.RefusedEvery; sshagent.MaxUse"},
 	}
 }
 

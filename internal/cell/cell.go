@@ -40,6 +40,9 @@ type Spec struct {
 	Home, Tmp *os.File
 	HomePath  string
 	ShmSize   int64 // bytes of /dev/shm
+	// Keys is a directory of the daemon's with the socket of an ssh-agent, mounted at
+	// [KeysDir]; nil: none (L15).
+	Keys *os.File
 	// Size is an empty directory of the daemon's for the files that show the cell
 	// its own size (L13b); nil: it sees the host's.
 	Size *os.File
@@ -51,6 +54,9 @@ type Spec struct {
 	Control *os.File // listening unix socket at RUN/cells/ID/w
 	Log     *os.File // the bounded log (L18b)
 }
+
+// KeysDir is where a cell sees the directory Keys of its Spec.
+const KeysDir = "/.skep/keys"
 
 // Size is a terminal's, in characters.
 type Size struct{ Rows, Columns uint16 }
@@ -194,6 +200,12 @@ type BoxEnds struct {
 	Warden   *os.File // seqpacket socket to the warden
 	Lifeline *os.File // seqpacket socket to skepd
 	Model    *os.File // stream socket to the model gateway; may be nil
+}
+
+// KeyRelay is a driver that can start the process between a cell and its owner's
+// ssh-agent (L15). The ends stay the caller's.
+type KeyRelay interface {
+	Keys(ctx context.Context, skepd, listener, agent *os.File) (Process, error)
 }
 
 // Mortal is a driver that can lose what it works with. It then starts nothing any

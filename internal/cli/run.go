@@ -90,6 +90,11 @@ func (a *App) runCell(ctx context.Context, f *runFlags, argv []string) error {
 		ConfirmedDigest: c.profile.Digest(), ConfirmedHow: how, Argv: argv, Env: a.passedEnv(c.profile), WorkingDir: cwd,
 		Name: f.name, Home: home(),
 	}
+	if c.profile.Agent.Granted {
+		if q.HostKeys, err = agent(a.variable(profile.AgentVariable), c.profile, &b); err != nil {
+			return err
+		}
+	}
 	s := &session{app: a, daemon: d, request: q, flags: f, raw: c.profile.Raw}
 	return s.run(ctx, &b)
 }
@@ -113,6 +118,16 @@ func (a *App) openFor(c *chosen, d *daemon, b *opened.Bundle, cwd string) error 
 		a.say("%s narrows the rights of %s", escape.Line(c.found), profile.Default)
 	}
 	return b.Plan(plan, links)
+}
+
+// variable is one of our environment; "" where it is not set.
+func (a *App) variable(name string) (value string) {
+	for _, pair := range a.Env {
+		if v, ok := strings.CutPrefix(pair, name+"="); ok {
+			value = v
+		}
+	}
+	return value
 }
 
 // passedEnv takes from our environment what the profile lists by name.

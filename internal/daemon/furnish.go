@@ -6,6 +6,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/admit"
 	"skep.dev/skep/internal/daemon/furniture"
+	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/handover"
 )
@@ -24,6 +25,13 @@ func (d *Daemon) furnish(l *life, a *admit.Application) (*cell.Spec, error) {
 	}
 	if q.Terminal != nil {
 		s.Terminal = &cell.Size{Rows: uint16(q.Terminal.Rows), Columns: uint16(q.Terminal.Columns)}
+	}
+	if a.Keys != nil {
+		s.Env = append(s.Env, keys.Variable())
+		var err error
+		if s.Keys, err = furniture.MakeDir(d.house.Keys(l.id)); err != nil {
+			return s, err
+		}
 	}
 	s.Files = furniture.Files(s.Hostname, d.feature.AgentID, d.feature.GroupID, furniture.Zone())
 	for _, link := range a.Plan.Links {

@@ -9,6 +9,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/handover/bequest"
@@ -66,6 +67,9 @@ func (d *Daemon) inheritCell(c *left.Cell, driver cell.Inheritor, h *bequest.Hei
 	l.disk = d.gauge(l, false)
 	var err error
 	if l.running, err = driver.InheritCell(c.ID, c.Running, h); err != nil {
+		return err
+	}
+	if l.keys, err = keys.Inherit(c.Keys, d.house.Keys(c.ID), driver, h, l.recordUse); err != nil {
 		return err
 	}
 	d.mu.Lock()

@@ -76,6 +76,7 @@ func (d *Daemon) succeed(ctx context.Context) (err error) {
 	step(func() error { return d.keepAll(lives) }, func() {})
 	var moved boxes.AllMoved
 	step(func() (err error) { moved, err = boxes.MoveAll(leaving, boundaries(lives)); return err }, func() { moved.Resume() })
+	step(func() error { return pauseKeys(leaving, lives) }, func() { resumeKeys(lives) })
 	step(func() error { return freeze(lives) }, func() { thaw(lives) })
 	m, heritable := d.models.(models.Heritable)
 	if heritable {
@@ -159,6 +160,23 @@ func boundaries(lives []*life) (all []*boxes.Boundary) {
 	return all
 }
 
+// pauseKeys has what relays of keys ask wait.
+func pauseKeys(ctx context.Context, lives []*life) error {
+	for i, l := range lives {
+		if err := l.keys.Pause(ctx); err != nil {
+			resumeKeys(lives[:i])
+			return err
+		}
+	}
+	return nil
+}
+
+func resumeKeys(lives []*life) {
+	for _, l := range lives {
+		l.keys.Resume()
+	}
+}
+
 // freeze keeps every timer and every death from ending a cell here: our successor sees
 // for itself.
 func freeze(lives []*life) error {
@@ -223,6 +241,9 @@ func (d *Daemon) execute(lives []*life, moved boxes.AllMoved) error {
 			return err
 		}
 		if c.Boundary, err = moved[i].Leave(e); err != nil {
+			return err
+		}
+		if c.Keys, err = l.keys.Leave(e); err != nil {
 			return err
 		}
 		state.Cells = append(state.Cells, c)

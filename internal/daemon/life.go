@@ -15,9 +15,11 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/ending"
+	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/measure"
 	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/sys"
 )
@@ -38,7 +40,8 @@ type life struct {
 	endBox      func() error // lets the box write what is left, once
 
 	boundary boxes.Boundary
-	swapping sync.Mutex // around each change of the boxes' policy
+	keys     *keys.Relay // nil: none
+	swapping sync.Mutex  // around each change of the boxes' policy
 
 	mu      sync.Mutex
 	running cell.Running
@@ -70,6 +73,9 @@ func (l *life) attend(r cell.Running) {
 		_ = l.endBox()
 	}()
 }
+
+// recordUse makes durable how a key of the owner's agent is used.
+func (l *life) recordUse(b kind.Body) error { return l.d.record.Append(l.id, b) }
 
 // watch returns a channel that is closed at the next change.
 func (l *life) watch() (changed <-chan struct{}, over bool) {
@@ -243,6 +249,7 @@ func (l *life) finish(result cell.Result) {
 	})
 	err := l.endBox()
 	l.boundary.Kill()
+	l.keys.Close()
 	if err != nil {
 		l.d.Log.Warn("the box did not finish", "cell", l.id, "err", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/furniture"
+	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/sys"
@@ -52,6 +53,7 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 	}
 	// From here on the cell's life does not hang on the caller's.
 	if err := d.build(l, a); err != nil {
+		l.keys.Close()
 		d.collect(l)
 		d.book.Settle(l.id, begin, ending.Failed, l.reason(cells.Cause{Word: "failed", Detail: err.Error()}), cells.Failed)
 		d.book.Keep(l.id)
@@ -138,6 +140,13 @@ func (d *Daemon) build(l *life, a *admit.Application) (err error) {
 	}
 	b.Link.Assign(d.assignment(l, policy), recorder{d, l, b})
 	l.spec.Box = b.Warden
+	if a.Keys != nil {
+		l.keys, err = keys.Start(ctx, d.Driver, d.house.Keys(l.id), a.Keys, a.Agent, l.recordUse)
+		if err != nil {
+			b.Kill()
+			return err
+		}
+	}
 	if err := l.asking().Connect(ctx, d.models, b); err != nil {
 		b.Kill()
 		return err

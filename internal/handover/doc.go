@@ -46,6 +46,7 @@ var (
 const (
 	RolePath  = "path"  // a path of the plan, or a symlink on the way to one, opened O_PATH
 	RoleStdio = "stdio" // the caller's end of the agent's input and output
+	RoleAgent = "agent" // a connection to the caller's ssh-agent
 	RoleLayer = "layer" // the socket of a layer process, for the caller
 )
 

@@ -38,6 +38,9 @@ func (p *Profile) Effective() string {
 	if p.Raw {
 		b.WriteString("terminal: raw\n")
 	}
+	if p.Agent.Granted {
+		b.WriteString("agent_socket: " + p.Agent.String() + "\n")
+	}
 	return b.String()
 }
 

@@ -21,10 +21,11 @@ func sectionKeys() map[string][]string {
 		"budget.*":             {"limit", "if_available"},
 		"ledger":               {"exec", "model"},
 		"env":                  {"pass", "set"},
+		"agent_socket":         {"keys", "hosts", "ask"},
 	}
 }
 
 // laterKeys are known, and refused until something enforces them.
 func laterKeys() []string {
-	return []string{"exec", "secrets", "spawn", "serves", "extends", "agent_socket"}
+	return []string{"exec", "secrets", "spawn", "serves", "extends"}
 }

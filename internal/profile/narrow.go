@@ -30,6 +30,13 @@ func Narrow(base, found *Profile) (*Profile, Faults) {
 	if found.Home != "" && found.Home != base.Home {
 		n.wider(found.Line("home"), "home: "+found.Home, "a kept home")
 	}
+	out.Agent = base.Agent
+	if found.Line("agent_socket") != 0 {
+		out.Agent = found.Agent
+	}
+	if !base.Agent.covers(out.Agent) {
+		n.wider(found.Line("agent_socket"), "agent_socket: "+found.Agent.String(), "the use of your ssh-agent")
+	}
 	if found.Raw && !base.Raw {
 		n.wider(found.Line("terminal"), "terminal: raw", "a raw terminal")
 	}

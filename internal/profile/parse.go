@@ -54,6 +54,12 @@ func (r parser) all(root *strict.Node) {
 			r.Unsupported(field.At, field.Key, field.Key)
 		}
 	}
+	// What agent_socket makes, env must not: it is read after it.
+	defer func() {
+		if v, ok := f["agent_socket"]; ok {
+			r.agentSocket(v)
+		}
+	}()
 	readers := map[string]func(*strict.Node){
 		"version": r.version, "paths": r.paths, "net": r.net, "unlisted": r.unlisted, "policy_endpoint": r.desk,
 		"resolved_addresses": r.resolved, "model": r.model, "budget": r.budget, "ledger": r.ledger,

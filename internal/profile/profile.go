@@ -31,6 +31,7 @@ type Profile struct {
 	Home        string // "": a fresh and empty HOME; else the name of a kept one
 	Env         Env
 	Raw         bool // terminal: raw
+	Agent       AgentSocket
 
 	lines  map[string]int // of the top-level keys and the budget's
 	source []string       // the text, for the faults of Narrow

@@ -22,6 +22,7 @@ type View struct {
 	Pass     []string          `json:"env_pass,omitempty"`
 	Set      map[string]string `json:"env_set,omitempty"`
 	Raw      bool              `json:"terminal_raw,omitempty"`
+	Agent    string            `json:"agent_socket,omitempty"` // as the profile has it
 }
 
 // PathView is a path right with its line.
@@ -49,6 +50,9 @@ type RangeView struct {
 func (p *Profile) View() View {
 	v := View{File: p.File, Digest: p.Digest(), Budget: p.Budget.Budget, Optional: p.Budget.IfAvailable,
 		Home: p.Home, Pass: p.Env.Pass, Set: p.Env.Set, Raw: p.Raw}
+	if p.Agent.Granted {
+		v.Agent = p.Agent.String()
+	}
 	for _, r := range p.Paths {
 		v.Paths = append(v.Paths, PathView{r.Path, r.Line})
 	}

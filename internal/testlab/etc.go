@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"skep.dev/skep/internal/sys"
 )
@@ -25,7 +26,7 @@ func ownEtc(dir string) error {
 		return err
 	}
 	upper, work := filepath.Join(over, "upper"), filepath.Join(over, "work")
-	for _, d := range []string{work, filepath.Join(upper, filepath.Base(operatorDir))} {
+	for _, d := range []string{work, filepath.Join(upper, filepath.Base(operatorDir)), filepath.Join(upper, "ssh")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return fmt.Errorf("make the lab's /etc: %w", err)
 		}
@@ -38,10 +39,20 @@ func ownEtc(dir string) error {
 // The test is skipped where the lab can have no /etc of its own.
 func (l *Lab) Ceiling(text string) {
 	l.t.Helper()
+	l.etc(filepath.Join(operatorDir, "ceiling.yaml"), text)
+}
+
+// KnownHosts is whom the host's ssh clients trust, until the test ends.
+func (l *Lab) KnownHosts(lines ...string) {
+	l.t.Helper()
+	l.etc("/etc/ssh/ssh_known_hosts", strings.Join(lines, "\n")+"\n")
+}
+
+func (l *Lab) etc(file, text string) {
+	l.t.Helper()
 	if os.Getenv(etcVariable) != "" {
 		l.t.Skipf("the lab has the host's /etc: %s", os.Getenv(etcVariable))
 	}
-	file := filepath.Join(operatorDir, "ceiling.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		l.t.Fatal(err)
 	}

@@ -98,6 +98,8 @@ func (a attempt) make() (string, error) {
 		return "", a.drip()
 	case "reset":
 		return a.reset()
+	case "agent":
+		return a.knockAgent()
 	case "own servers":
 		return "", ownServers()
 	}

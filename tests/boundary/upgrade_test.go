@@ -94,8 +94,13 @@ type running struct {
 
 // begin runs the agent of the test, attended.
 func (h *host) begin(args ...string) *running {
+	return h.beginProgram(append([]string{h.prober}, args...)...)
+}
+
+// beginProgram runs a program, attended.
+func (h *host) beginProgram(argv ...string) *running {
 	h.t.Helper()
-	cmd := exec.Command(filepath.Join(filepath.Dir(testlab.Built(h.t, "skep")), "skep"), append([]string{"run", "--yes", "--quiet", "--profile", h.profile, "--", h.prober}, args...)...)
+	cmd := exec.Command(filepath.Join(filepath.Dir(testlab.Built(h.t, "skep")), "skep"), append([]string{"run", "--yes", "--quiet", "--profile", h.profile, "--"}, argv...)...)
 	cmd.Dir, cmd.Env = h.Tree, h.Env
 	in, err := cmd.StdinPipe()
 	if err != nil {

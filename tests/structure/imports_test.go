@@ -22,7 +22,7 @@ import (
 var floors = [][]string{
 	{"flow", "name", "sys", "store", "strict", "escape", "h2", "build", "api"},
 	{"right", "tunnel", "ledger", "handover", "lifeline", "place", "confine", "worker/proto", "client"},
-	{"policy", "route", "budget", "approval", "secret", "credential", "profile", "bundle", "snapshot", "config"},
+	{"policy", "route", "budget", "approval", "secret", "sshagent", "credential", "profile", "bundle", "snapshot", "config"},
 	{"boundary", "cell", "model", "mesh", "hub", "worker/serve"},
 	{"dest", "daemon", "supervisor", "box"},
 	{"launch"},

@@ -336,7 +336,9 @@ type RunRequest struct {
 	Terminal *TerminalSize `protobuf:"bytes,12,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	Home     string        `protobuf:"bytes,14,opt,name=home,proto3" json:"home,omitempty"`
 	// How the user confirmed: shipped, prompt, flag or before.
-	ConfirmedHow  string `protobuf:"bytes,15,opt,name=confirmed_how,json=confirmedHow,proto3" json:"confirmed_how,omitempty"`
+	ConfirmedHow string `protobuf:"bytes,15,opt,name=confirmed_how,json=confirmedHow,proto3" json:"confirmed_how,omitempty"`
+	// By what keys the user's ssh knows the hosts of agent_socket.
+	HostKeys      []*HostKey `protobuf:"bytes,20,rep,name=host_keys,json=hostKeys,proto3" json:"host_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -469,6 +471,66 @@ func (x *RunRequest) GetConfirmedHow() string {
 	return ""
 }
 
+func (x *RunRequest) GetHostKeys() []*HostKey {
+	if x != nil {
+		return x.HostKeys
+	}
+	return nil
+}
+
+// HostKey is one key of a host.
+type HostKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"` // as the profile has it, with its port
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`   // the public key in ssh's wire form
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostKey) Reset() {
+	*x = HostKey{}
+	mi := &file_skep_v1_skep_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostKey) ProtoMessage() {}
+
+func (x *HostKey) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostKey.ProtoReflect.Descriptor instead.
+func (*HostKey) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *HostKey) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *HostKey) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 type TerminalSize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
@@ -479,7 +541,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_skep_v1_skep_proto_msgTypes[3]
+	mi := &file_skep_v1_skep_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +553,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[3]
+	mi := &file_skep_v1_skep_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +566,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{3}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TerminalSize) GetRows() uint32 {
@@ -556,7 +618,7 @@ type Cell struct {
 
 func (x *Cell) Reset() {
 	*x = Cell{}
-	mi := &file_skep_v1_skep_proto_msgTypes[4]
+	mi := &file_skep_v1_skep_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +630,7 @@ func (x *Cell) String() string {
 func (*Cell) ProtoMessage() {}
 
 func (x *Cell) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[4]
+	mi := &file_skep_v1_skep_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +643,7 @@ func (x *Cell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cell.ProtoReflect.Descriptor instead.
 func (*Cell) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{4}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Cell) GetId() string {
@@ -736,7 +798,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_skep_v1_skep_proto_msgTypes[5]
+	mi := &file_skep_v1_skep_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +810,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[5]
+	mi := &file_skep_v1_skep_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +823,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{5}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Grant) GetPath() string {
@@ -794,7 +856,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[6]
+	mi := &file_skep_v1_skep_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +868,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[6]
+	mi := &file_skep_v1_skep_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +881,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{6}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FollowRequest) GetCell() string {
@@ -838,7 +900,7 @@ type UpgradeRequest struct {
 
 func (x *UpgradeRequest) Reset() {
 	*x = UpgradeRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[7]
+	mi := &file_skep_v1_skep_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +912,7 @@ func (x *UpgradeRequest) String() string {
 func (*UpgradeRequest) ProtoMessage() {}
 
 func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[7]
+	mi := &file_skep_v1_skep_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +925,7 @@ func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
 func (*UpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{7}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpgradeRequest) GetPart() UpgradePart {
@@ -885,7 +947,7 @@ type UpgradeResponse struct {
 
 func (x *UpgradeResponse) Reset() {
 	*x = UpgradeResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	mi := &file_skep_v1_skep_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +959,7 @@ func (x *UpgradeResponse) String() string {
 func (*UpgradeResponse) ProtoMessage() {}
 
 func (x *UpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	mi := &file_skep_v1_skep_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +972,7 @@ func (x *UpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeResponse.ProtoReflect.Descriptor instead.
 func (*UpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{8}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpgradeResponse) GetBuild() string {
@@ -938,7 +1000,7 @@ type CellEvent struct {
 
 func (x *CellEvent) Reset() {
 	*x = CellEvent{}
-	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	mi := &file_skep_v1_skep_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1012,7 @@ func (x *CellEvent) String() string {
 func (*CellEvent) ProtoMessage() {}
 
 func (x *CellEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	mi := &file_skep_v1_skep_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1025,7 @@ func (x *CellEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellEvent.ProtoReflect.Descriptor instead.
 func (*CellEvent) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{9}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CellEvent) GetCell() *Cell {
@@ -989,7 +1051,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	mi := &file_skep_v1_skep_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1063,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	mi := &file_skep_v1_skep_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1076,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{10}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListRequest) GetAll() bool {
@@ -1033,7 +1095,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[11]
+	mi := &file_skep_v1_skep_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1107,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[11]
+	mi := &file_skep_v1_skep_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1120,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{11}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListResponse) GetCells() []*Cell {
@@ -1078,7 +1140,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[12]
+	mi := &file_skep_v1_skep_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1152,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[12]
+	mi := &file_skep_v1_skep_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1165,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{12}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetRequest) GetCell() string {
@@ -1124,7 +1186,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[13]
+	mi := &file_skep_v1_skep_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1198,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[13]
+	mi := &file_skep_v1_skep_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1211,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{13}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopRequest) GetCell() string {
@@ -1178,7 +1240,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[14]
+	mi := &file_skep_v1_skep_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1252,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[14]
+	mi := &file_skep_v1_skep_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1265,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogsRequest) GetCell() string {
@@ -1238,7 +1300,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_skep_v1_skep_proto_msgTypes[15]
+	mi := &file_skep_v1_skep_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1312,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[15]
+	mi := &file_skep_v1_skep_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1325,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogChunk) GetData() []byte {
@@ -1290,7 +1352,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[16]
+	mi := &file_skep_v1_skep_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1364,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[16]
+	mi := &file_skep_v1_skep_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1377,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttachRequest) GetCell() string {
@@ -1340,7 +1402,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[17]
+	mi := &file_skep_v1_skep_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1414,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[17]
+	mi := &file_skep_v1_skep_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1427,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{17}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{18}
 }
 
 type DiffRequest struct {
@@ -1379,7 +1441,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[18]
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1453,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[18]
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1466,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{18}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DiffRequest) GetCell() string {
@@ -1434,7 +1496,7 @@ type DiffChunk struct {
 
 func (x *DiffChunk) Reset() {
 	*x = DiffChunk{}
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1508,7 @@ func (x *DiffChunk) String() string {
 func (*DiffChunk) ProtoMessage() {}
 
 func (x *DiffChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1521,7 @@ func (x *DiffChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffChunk.ProtoReflect.Descriptor instead.
 func (*DiffChunk) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DiffChunk) GetEntry() *DiffEntry {
@@ -1507,7 +1569,7 @@ type DiffEntry struct {
 
 func (x *DiffEntry) Reset() {
 	*x = DiffEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1581,7 @@ func (x *DiffEntry) String() string {
 func (*DiffEntry) ProtoMessage() {}
 
 func (x *DiffEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1594,7 @@ func (x *DiffEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffEntry.ProtoReflect.Descriptor instead.
 func (*DiffEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DiffEntry) GetGrant() int32 {
@@ -1634,7 +1696,7 @@ type FileSide struct {
 
 func (x *FileSide) Reset() {
 	*x = FileSide{}
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1708,7 @@ func (x *FileSide) String() string {
 func (*FileSide) ProtoMessage() {}
 
 func (x *FileSide) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1721,7 @@ func (x *FileSide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSide.ProtoReflect.Descriptor instead.
 func (*FileSide) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FileSide) GetType() string {
@@ -1756,7 +1818,7 @@ type Xattr struct {
 
 func (x *Xattr) Reset() {
 	*x = Xattr{}
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1830,7 @@ func (x *Xattr) String() string {
 func (*Xattr) ProtoMessage() {}
 
 func (x *Xattr) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1843,7 @@ func (x *Xattr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xattr.ProtoReflect.Descriptor instead.
 func (*Xattr) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Xattr) GetName() []byte {
@@ -1811,7 +1873,7 @@ type MergePlanRequest struct {
 
 func (x *MergePlanRequest) Reset() {
 	*x = MergePlanRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1885,7 @@ func (x *MergePlanRequest) String() string {
 func (*MergePlanRequest) ProtoMessage() {}
 
 func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1898,7 @@ func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergePlanRequest.ProtoReflect.Descriptor instead.
 func (*MergePlanRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MergePlanRequest) GetCell() string {
@@ -1880,7 +1942,7 @@ type MergeCommitRequest struct {
 
 func (x *MergeCommitRequest) Reset() {
 	*x = MergeCommitRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +1954,7 @@ func (x *MergeCommitRequest) String() string {
 func (*MergeCommitRequest) ProtoMessage() {}
 
 func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +1967,7 @@ func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeCommitRequest.ProtoReflect.Descriptor instead.
 func (*MergeCommitRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MergeCommitRequest) GetCell() string {
@@ -1948,7 +2010,7 @@ type MergeAbortRequest struct {
 
 func (x *MergeAbortRequest) Reset() {
 	*x = MergeAbortRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2022,7 @@ func (x *MergeAbortRequest) String() string {
 func (*MergeAbortRequest) ProtoMessage() {}
 
 func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2035,7 @@ func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeAbortRequest.ProtoReflect.Descriptor instead.
 func (*MergeAbortRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MergeAbortRequest) GetCell() string {
@@ -2014,7 +2076,7 @@ type MergeUndoRequest struct {
 
 func (x *MergeUndoRequest) Reset() {
 	*x = MergeUndoRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2088,7 @@ func (x *MergeUndoRequest) String() string {
 func (*MergeUndoRequest) ProtoMessage() {}
 
 func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2101,7 @@ func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeUndoRequest.ProtoReflect.Descriptor instead.
 func (*MergeUndoRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MergeUndoRequest) GetHash() string {
@@ -2058,7 +2120,7 @@ type DropRequest struct {
 
 func (x *DropRequest) Reset() {
 	*x = DropRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2132,7 @@ func (x *DropRequest) String() string {
 func (*DropRequest) ProtoMessage() {}
 
 func (x *DropRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2145,7 @@ func (x *DropRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropRequest.ProtoReflect.Descriptor instead.
 func (*DropRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DropRequest) GetCell() string {
@@ -2109,7 +2171,7 @@ type LedgerReadRequest struct {
 
 func (x *LedgerReadRequest) Reset() {
 	*x = LedgerReadRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2183,7 @@ func (x *LedgerReadRequest) String() string {
 func (*LedgerReadRequest) ProtoMessage() {}
 
 func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2196,7 @@ func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerReadRequest.ProtoReflect.Descriptor instead.
 func (*LedgerReadRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LedgerReadRequest) GetCell() string {
@@ -2194,7 +2256,7 @@ type LedgerSealRequest struct {
 
 func (x *LedgerSealRequest) Reset() {
 	*x = LedgerSealRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2268,7 @@ func (x *LedgerSealRequest) String() string {
 func (*LedgerSealRequest) ProtoMessage() {}
 
 func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2281,7 @@ func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealRequest.ProtoReflect.Descriptor instead.
 func (*LedgerSealRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
 }
 
 type LedgerSealResponse struct {
@@ -2230,7 +2292,7 @@ type LedgerSealResponse struct {
 
 func (x *LedgerSealResponse) Reset() {
 	*x = LedgerSealResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2304,7 @@ func (x *LedgerSealResponse) String() string {
 func (*LedgerSealResponse) ProtoMessage() {}
 
 func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2317,7 @@ func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealResponse.ProtoReflect.Descriptor instead.
 func (*LedgerSealResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
 }
 
 type LedgerEntry struct {
@@ -2269,7 +2331,7 @@ type LedgerEntry struct {
 
 func (x *LedgerEntry) Reset() {
 	*x = LedgerEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2343,7 @@ func (x *LedgerEntry) String() string {
 func (*LedgerEntry) ProtoMessage() {}
 
 func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2356,7 @@ func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerEntry.ProtoReflect.Descriptor instead.
 func (*LedgerEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LedgerEntry) GetJson() []byte {
@@ -2325,7 +2387,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2399,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2412,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExplainRequest) GetCell() string {
@@ -2397,7 +2459,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2471,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2484,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExplainResponse) GetWhat() string {
@@ -2480,7 +2542,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2554,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2567,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CheckRequest) GetProfile() []byte {
@@ -2548,7 +2610,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2622,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2635,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CheckResponse) GetFaults() []*Fault {
@@ -2618,7 +2680,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2692,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2705,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Fault) GetFile() string {
@@ -2696,7 +2758,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[37]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2708,7 +2770,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[37]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2721,7 +2783,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{37}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{38}
 }
 
 type DoctorResponse struct {
@@ -2733,7 +2795,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[38]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2807,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[38]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2820,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{38}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2781,7 +2843,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skep_v1_skep_proto_msgTypes[39]
+	mi := &file_skep_v1_skep_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2793,7 +2855,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[39]
+	mi := &file_skep_v1_skep_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2806,7 +2868,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{39}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Finding) GetName() string {
@@ -2853,7 +2915,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\aapi_max\x18\x05 \x01(\x05R\x06apiMax\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x1a\n" +
 	"\binstance\x18\a \x01(\tR\binstance\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05fault\"\x95\x04\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\"\xc4\x04\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\fR\aprofile\x12!\n" +
@@ -2872,10 +2934,14 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x06ticket\x18\v \x01(\tR\x06ticket\x121\n" +
 	"\bterminal\x18\f \x01(\v2\x15.skep.v1.TerminalSizeR\bterminal\x12\x12\n" +
 	"\x04home\x18\x0e \x01(\tR\x04home\x12#\n" +
-	"\rconfirmed_how\x18\x0f \x01(\tR\fconfirmedHow\x1a6\n" +
+	"\rconfirmed_how\x18\x0f \x01(\tR\fconfirmedHow\x12-\n" +
+	"\thost_keys\x18\x14 \x03(\v2\x10.skep.v1.HostKeyR\bhostKeys\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\r\x10\x0e\"<\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\r\x10\x0e\"/\n" +
+	"\aHostKey\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"<\n" +
 	"\fTerminalSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x02 \x01(\rR\acolumns\"\xdb\x04\n" +
@@ -3111,123 +3177,125 @@ func file_skep_v1_skep_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_skep_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_skep_v1_skep_proto_goTypes = []any{
 	(CellState)(0),                 // 0: skep.v1.CellState
 	(UpgradePart)(0),               // 1: skep.v1.UpgradePart
 	(*VersionRequest)(nil),         // 2: skep.v1.VersionRequest
 	(*VersionResponse)(nil),        // 3: skep.v1.VersionResponse
 	(*RunRequest)(nil),             // 4: skep.v1.RunRequest
-	(*TerminalSize)(nil),           // 5: skep.v1.TerminalSize
-	(*Cell)(nil),                   // 6: skep.v1.Cell
-	(*Grant)(nil),                  // 7: skep.v1.Grant
-	(*FollowRequest)(nil),          // 8: skep.v1.FollowRequest
-	(*UpgradeRequest)(nil),         // 9: skep.v1.UpgradeRequest
-	(*UpgradeResponse)(nil),        // 10: skep.v1.UpgradeResponse
-	(*CellEvent)(nil),              // 11: skep.v1.CellEvent
-	(*ListRequest)(nil),            // 12: skep.v1.ListRequest
-	(*ListResponse)(nil),           // 13: skep.v1.ListResponse
-	(*GetRequest)(nil),             // 14: skep.v1.GetRequest
-	(*StopRequest)(nil),            // 15: skep.v1.StopRequest
-	(*LogsRequest)(nil),            // 16: skep.v1.LogsRequest
-	(*LogChunk)(nil),               // 17: skep.v1.LogChunk
-	(*AttachRequest)(nil),          // 18: skep.v1.AttachRequest
-	(*AttachResponse)(nil),         // 19: skep.v1.AttachResponse
-	(*DiffRequest)(nil),            // 20: skep.v1.DiffRequest
-	(*DiffChunk)(nil),              // 21: skep.v1.DiffChunk
-	(*DiffEntry)(nil),              // 22: skep.v1.DiffEntry
-	(*FileSide)(nil),               // 23: skep.v1.FileSide
-	(*Xattr)(nil),                  // 24: skep.v1.Xattr
-	(*MergePlanRequest)(nil),       // 25: skep.v1.MergePlanRequest
-	(*MergeCommitRequest)(nil),     // 26: skep.v1.MergeCommitRequest
-	(*MergeAbortRequest)(nil),      // 27: skep.v1.MergeAbortRequest
-	(*MergeUndoRequest)(nil),       // 28: skep.v1.MergeUndoRequest
-	(*DropRequest)(nil),            // 29: skep.v1.DropRequest
-	(*LedgerReadRequest)(nil),      // 30: skep.v1.LedgerReadRequest
-	(*LedgerSealRequest)(nil),      // 31: skep.v1.LedgerSealRequest
-	(*LedgerSealResponse)(nil),     // 32: skep.v1.LedgerSealResponse
-	(*LedgerEntry)(nil),            // 33: skep.v1.LedgerEntry
-	(*ExplainRequest)(nil),         // 34: skep.v1.ExplainRequest
-	(*ExplainResponse)(nil),        // 35: skep.v1.ExplainResponse
-	(*CheckRequest)(nil),           // 36: skep.v1.CheckRequest
-	(*CheckResponse)(nil),          // 37: skep.v1.CheckResponse
-	(*Fault)(nil),                  // 38: skep.v1.Fault
-	(*DoctorRequest)(nil),          // 39: skep.v1.DoctorRequest
-	(*DoctorResponse)(nil),         // 40: skep.v1.DoctorResponse
-	(*Finding)(nil),                // 41: skep.v1.Finding
-	nil,                            // 42: skep.v1.RunRequest.EnvEntry
-	(*ListApprovalsRequest)(nil),   // 43: skep.v1.ListApprovalsRequest
-	(*DecideApprovalRequest)(nil),  // 44: skep.v1.DecideApprovalRequest
-	(*RevokeApprovalRequest)(nil),  // 45: skep.v1.RevokeApprovalRequest
-	(*ListApprovalsResponse)(nil),  // 46: skep.v1.ListApprovalsResponse
-	(*Card)(nil),                   // 47: skep.v1.Card
-	(*RevokeApprovalResponse)(nil), // 48: skep.v1.RevokeApprovalResponse
+	(*HostKey)(nil),                // 5: skep.v1.HostKey
+	(*TerminalSize)(nil),           // 6: skep.v1.TerminalSize
+	(*Cell)(nil),                   // 7: skep.v1.Cell
+	(*Grant)(nil),                  // 8: skep.v1.Grant
+	(*FollowRequest)(nil),          // 9: skep.v1.FollowRequest
+	(*UpgradeRequest)(nil),         // 10: skep.v1.UpgradeRequest
+	(*UpgradeResponse)(nil),        // 11: skep.v1.UpgradeResponse
+	(*CellEvent)(nil),              // 12: skep.v1.CellEvent
+	(*ListRequest)(nil),            // 13: skep.v1.ListRequest
+	(*ListResponse)(nil),           // 14: skep.v1.ListResponse
+	(*GetRequest)(nil),             // 15: skep.v1.GetRequest
+	(*StopRequest)(nil),            // 16: skep.v1.StopRequest
+	(*LogsRequest)(nil),            // 17: skep.v1.LogsRequest
+	(*LogChunk)(nil),               // 18: skep.v1.LogChunk
+	(*AttachRequest)(nil),          // 19: skep.v1.AttachRequest
+	(*AttachResponse)(nil),         // 20: skep.v1.AttachResponse
+	(*DiffRequest)(nil),            // 21: skep.v1.DiffRequest
+	(*DiffChunk)(nil),              // 22: skep.v1.DiffChunk
+	(*DiffEntry)(nil),              // 23: skep.v1.DiffEntry
+	(*FileSide)(nil),               // 24: skep.v1.FileSide
+	(*Xattr)(nil),                  // 25: skep.v1.Xattr
+	(*MergePlanRequest)(nil),       // 26: skep.v1.MergePlanRequest
+	(*MergeCommitRequest)(nil),     // 27: skep.v1.MergeCommitRequest
+	(*MergeAbortRequest)(nil),      // 28: skep.v1.MergeAbortRequest
+	(*MergeUndoRequest)(nil),       // 29: skep.v1.MergeUndoRequest
+	(*DropRequest)(nil),            // 30: skep.v1.DropRequest
+	(*LedgerReadRequest)(nil),      // 31: skep.v1.LedgerReadRequest
+	(*LedgerSealRequest)(nil),      // 32: skep.v1.LedgerSealRequest
+	(*LedgerSealResponse)(nil),     // 33: skep.v1.LedgerSealResponse
+	(*LedgerEntry)(nil),            // 34: skep.v1.LedgerEntry
+	(*ExplainRequest)(nil),         // 35: skep.v1.ExplainRequest
+	(*ExplainResponse)(nil),        // 36: skep.v1.ExplainResponse
+	(*CheckRequest)(nil),           // 37: skep.v1.CheckRequest
+	(*CheckResponse)(nil),          // 38: skep.v1.CheckResponse
+	(*Fault)(nil),                  // 39: skep.v1.Fault
+	(*DoctorRequest)(nil),          // 40: skep.v1.DoctorRequest
+	(*DoctorResponse)(nil),         // 41: skep.v1.DoctorResponse
+	(*Finding)(nil),                // 42: skep.v1.Finding
+	nil,                            // 43: skep.v1.RunRequest.EnvEntry
+	(*ListApprovalsRequest)(nil),   // 44: skep.v1.ListApprovalsRequest
+	(*DecideApprovalRequest)(nil),  // 45: skep.v1.DecideApprovalRequest
+	(*RevokeApprovalRequest)(nil),  // 46: skep.v1.RevokeApprovalRequest
+	(*ListApprovalsResponse)(nil),  // 47: skep.v1.ListApprovalsResponse
+	(*Card)(nil),                   // 48: skep.v1.Card
+	(*RevokeApprovalResponse)(nil), // 49: skep.v1.RevokeApprovalResponse
 }
 var file_skep_v1_skep_proto_depIdxs = []int32{
-	42, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
-	5,  // 1: skep.v1.RunRequest.terminal:type_name -> skep.v1.TerminalSize
-	0,  // 2: skep.v1.Cell.state:type_name -> skep.v1.CellState
-	7,  // 3: skep.v1.Cell.grants:type_name -> skep.v1.Grant
-	1,  // 4: skep.v1.UpgradeRequest.part:type_name -> skep.v1.UpgradePart
-	6,  // 5: skep.v1.CellEvent.cell:type_name -> skep.v1.Cell
-	6,  // 6: skep.v1.ListResponse.cells:type_name -> skep.v1.Cell
-	22, // 7: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
-	23, // 8: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
-	23, // 9: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
-	24, // 10: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
-	38, // 11: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
-	41, // 12: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
-	2,  // 13: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
-	4,  // 14: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
-	12, // 15: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
-	14, // 16: skep.v1.Skep.Get:input_type -> skep.v1.GetRequest
-	15, // 17: skep.v1.Skep.Stop:input_type -> skep.v1.StopRequest
-	16, // 18: skep.v1.Skep.Logs:input_type -> skep.v1.LogsRequest
-	18, // 19: skep.v1.Skep.Attach:input_type -> skep.v1.AttachRequest
-	20, // 20: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
-	25, // 21: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
-	26, // 22: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
-	27, // 23: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
-	28, // 24: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
-	29, // 25: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
-	43, // 26: skep.v1.Skep.ListApprovals:input_type -> skep.v1.ListApprovalsRequest
-	44, // 27: skep.v1.Skep.DecideApproval:input_type -> skep.v1.DecideApprovalRequest
-	45, // 28: skep.v1.Skep.RevokeApproval:input_type -> skep.v1.RevokeApprovalRequest
-	30, // 29: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
-	31, // 30: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
-	34, // 31: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
-	36, // 32: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
-	39, // 33: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
-	8,  // 34: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
-	9,  // 35: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
-	3,  // 36: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
-	11, // 37: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
-	13, // 38: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
-	6,  // 39: skep.v1.Skep.Get:output_type -> skep.v1.Cell
-	6,  // 40: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
-	17, // 41: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
-	19, // 42: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
-	21, // 43: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
-	21, // 44: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
-	6,  // 45: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
-	6,  // 46: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
-	6,  // 47: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
-	6,  // 48: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
-	46, // 49: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
-	47, // 50: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
-	48, // 51: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
-	33, // 52: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
-	32, // 53: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
-	35, // 54: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
-	37, // 55: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
-	40, // 56: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
-	11, // 57: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
-	10, // 58: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
-	36, // [36:59] is the sub-list for method output_type
-	13, // [13:36] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	43, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
+	6,  // 1: skep.v1.RunRequest.terminal:type_name -> skep.v1.TerminalSize
+	5,  // 2: skep.v1.RunRequest.host_keys:type_name -> skep.v1.HostKey
+	0,  // 3: skep.v1.Cell.state:type_name -> skep.v1.CellState
+	8,  // 4: skep.v1.Cell.grants:type_name -> skep.v1.Grant
+	1,  // 5: skep.v1.UpgradeRequest.part:type_name -> skep.v1.UpgradePart
+	7,  // 6: skep.v1.CellEvent.cell:type_name -> skep.v1.Cell
+	7,  // 7: skep.v1.ListResponse.cells:type_name -> skep.v1.Cell
+	23, // 8: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
+	24, // 9: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
+	24, // 10: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
+	25, // 11: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
+	39, // 12: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
+	42, // 13: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
+	2,  // 14: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
+	4,  // 15: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
+	13, // 16: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
+	15, // 17: skep.v1.Skep.Get:input_type -> skep.v1.GetRequest
+	16, // 18: skep.v1.Skep.Stop:input_type -> skep.v1.StopRequest
+	17, // 19: skep.v1.Skep.Logs:input_type -> skep.v1.LogsRequest
+	19, // 20: skep.v1.Skep.Attach:input_type -> skep.v1.AttachRequest
+	21, // 21: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
+	26, // 22: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
+	27, // 23: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
+	28, // 24: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
+	29, // 25: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
+	30, // 26: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
+	44, // 27: skep.v1.Skep.ListApprovals:input_type -> skep.v1.ListApprovalsRequest
+	45, // 28: skep.v1.Skep.DecideApproval:input_type -> skep.v1.DecideApprovalRequest
+	46, // 29: skep.v1.Skep.RevokeApproval:input_type -> skep.v1.RevokeApprovalRequest
+	31, // 30: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
+	32, // 31: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
+	35, // 32: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
+	37, // 33: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
+	40, // 34: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
+	9,  // 35: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
+	10, // 36: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
+	3,  // 37: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
+	12, // 38: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
+	14, // 39: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
+	7,  // 40: skep.v1.Skep.Get:output_type -> skep.v1.Cell
+	7,  // 41: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
+	18, // 42: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
+	20, // 43: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
+	22, // 44: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
+	22, // 45: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
+	7,  // 46: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
+	7,  // 47: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
+	7,  // 48: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
+	7,  // 49: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
+	47, // 50: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
+	48, // 51: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
+	49, // 52: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
+	34, // 53: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
+	33, // 54: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
+	36, // 55: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
+	38, // 56: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
+	41, // 57: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
+	12, // 58: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
+	11, // 59: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
+	37, // [37:60] is the sub-list for method output_type
+	14, // [14:37] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_skep_proto_init() }
@@ -3242,7 +3310,7 @@ func file_skep_v1_skep_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_skep_proto_rawDesc), len(file_skep_v1_skep_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -54,6 +54,7 @@ var (
 
 	_ cell.Preparer = (*Driver)(nil)
 
+	_ cell.KeyRelay  = (*Driver)(nil)
 	_ cell.Pauser    = (*Driver)(nil)
 	_ cell.Inheritor = (*Driver)(nil)
 )
@@ -240,6 +241,11 @@ func (d *Driver) Layer(ctx context.Context, conn *os.File, powers cell.LayerPowe
 		files = append(files, g.Layer)
 	}
 	return d.program(ctx, proto.Request{Layer: request}, files)
+}
+
+// Keys starts the process between a cell and its owner's ssh-agent.
+func (d *Driver) Keys(ctx context.Context, skepd, listener, agent *os.File) (cell.Process, error) {
+	return d.program(ctx, proto.Request{Keys: &proto.Keys{}}, []*os.File{skepd, listener, agent})
 }
 
 func (d *Driver) program(ctx context.Context, r proto.Request, files []*os.File) (cell.Process, error) {

@@ -64,6 +64,7 @@ func request(spec *cell.Spec, own, mounted []string) (*proto.Build, []*os.File) 
 	skeleton(&t, spec, files, objects)
 	granted(&t, objects, spec.Narrow)
 	covers(&t, spec.Size, own)
+	keys(&t, spec.Keys)
 	b := &proto.Build{
 		Cell: spec.ID, Hostname: spec.Hostname, Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir,
 		Stdio: spec.Stdio != nil, Steps: t.steps, Limits: proto.Limits(spec.Limits),
@@ -138,6 +139,15 @@ func covers(t *tree, dir *os.File, names []string) {
 	for _, name := range names {
 		t.add(proto.Step{Op: proto.OpCover, Path: "/proc/" + name, Target: sizeDir + "/" + name, ReadOnly: true, NoExec: true})
 	}
+}
+
+// keys shows the cell the socket of an ssh-agent that is ours (L15).
+func keys(t *tree, dir *os.File) {
+	if dir == nil {
+		return
+	}
+	t.add(proto.Step{Op: proto.OpDir, Path: cell.KeysDir, Mode: 0o755})
+	t.add(proto.Step{Op: proto.OpBind, Path: cell.KeysDir, ReadOnly: true, NoExec: true, Private: true}, dir)
 }
 
 // grant mounts one object; later are those that follow it.

@@ -19,12 +19,14 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/furniture"
+	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/passed"
 	"skep.dev/skep/internal/daemon/profiles"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/profile/pathplan"
+	"skep.dev/skep/internal/sshagent"
 	"skep.dev/skep/internal/strict"
 )
 
@@ -36,11 +38,18 @@ type Application struct {
 	Plan       *pathplan.Plan
 	Bundle     *handover.Bundle
 	Unenforced []string
-	Dir        string // working directory in the cell
+	Dir        string         // working directory in the cell
+	Keys       *sshagent.Page // what of the caller's ssh-agent it may use; nil: nothing
+	Agent      *os.File       // the connection to it
 }
 
 // Close gives back what came with it and was not taken.
-func (a *Application) Close() { a.Bundle.Close() }
+func (a *Application) Close() {
+	a.Bundle.Close()
+	if a.Agent != nil {
+		_ = a.Agent.Close()
+	}
+}
 
 // Rules judge requests.
 type Rules struct {
@@ -102,8 +111,25 @@ func (r *Rules) Admit(q *skepv1.RunRequest, uid uint32) (_ *Application, err err
 	if err := complete(a); err != nil {
 		return nil, invalid(err)
 	}
+	if err := a.keys(); err != nil {
+		return nil, invalid(err)
+	}
 	a.Dir = a.workingDir()
 	return a, nil
+}
+
+// keys takes the caller's ssh-agent, where the profile grants its use (L15).
+func (a *Application) keys() (err error) {
+	if !a.Profile.Agent.Granted {
+		return nil
+	}
+	if a.Keys, err = keys.Page(a.Profile, a.Request.HostKeys); err != nil {
+		return err
+	}
+	if a.Agent = a.Bundle.Take(handover.RoleAgent, ""); a.Agent == nil {
+		return fmt.Errorf("no connection to an ssh-agent came for agent_socket (line %d of %s)", a.Profile.Line("agent_socket"), a.Profile.File)
+	}
+	return keys.Check(a.Agent)
 }
 
 func homes(home string) []string {

@@ -25,6 +25,9 @@ func (h *House) Layer(id string, parts ...string) string {
 	return filepath.Join(append([]string{h.Cells.Dir(id), "layer"}, parts...)...)
 }
 
+// Keys is the directory of the socket of a cell's ssh-agent.
+func (h *House) Keys(id string) string { return h.Layer(id, "keys") }
+
 // RunDir is a cell's directory in RUN.
 func (h *House) RunDir(id string) string { return filepath.Join(h.Run, "cells", id) }
 
@@ -131,7 +134,7 @@ func Close(s *cell.Spec) {
 	if s == nil {
 		return
 	}
-	for _, f := range []*os.File{s.Home, s.Tmp, s.Size, s.Control, s.Log, s.Stdio} {
+	for _, f := range []*os.File{s.Home, s.Tmp, s.Size, s.Keys, s.Control, s.Log, s.Stdio} {
 		if f != nil {
 			_ = f.Close()
 		}

@@ -11,6 +11,7 @@ import (
 
 	"skep.dev/skep/internal/daemon/allowance"
 	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/models"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/handover/bequest"
@@ -42,4 +43,5 @@ type Cell struct {
 	Notices  []string        `json:"notices,omitempty"`
 	Running  json.RawMessage `json:"running"`
 	Boundary boxes.Left      `json:"boundary"`
+	Keys     *keys.Left      `json:"keys,omitempty"`
 }

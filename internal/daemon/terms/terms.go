@@ -130,6 +130,9 @@ func Rights(p *profile.Profile, plan *pathplan.Plan) []string {
 	if p.Raw {
 		out = append(out, "terminal raw")
 	}
+	if p.Agent.Granted {
+		out = append(out, "agent_socket "+p.Agent.String())
+	}
 	slices.Sort(out)
 	return out
 }

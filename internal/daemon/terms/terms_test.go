@@ -25,6 +25,7 @@ budget: {wall: 1m}
 env: {pass: [LANG], set: {TOKEN: hunter2}}
 home: work
 terminal: raw
+agent_socket: {hosts: [git.test]}
 `
 	p, faults := profile.ParseAt("p.yaml", profile.Place{Dir: "/srv", Home: "/home/ada"}, []byte(text))
 	if faults != nil {
@@ -32,7 +33,7 @@ terminal: raw
 	}
 	plan := &pathplan.Plan{Rules: []profile.PathRule{{Path: right.Path{At: "/srv/a", Access: right.Read | right.Write}}}}
 	want := []string{
-		"budget wall=60000", "env pass=LANG", "env set=TOKEN", "home work", "model roles=coder tokens=5",
+		`agent_socket {hosts: ["git.test:22"]}`, "budget wall=60000", "env pass=LANG", "env set=TOKEN", "home work", "model roles=coder tokens=5",
 		"net name=a.example ports=443 transports=tcp", "path rw /srv/a", "policy_endpoint off", "resolved_addresses cidr=10.0.0.0/8 ports=443", "terminal raw", "unlisted ask",
 	}
 	got := Rights(p, plan)
@@ -41,7 +42,7 @@ terminal: raw
 	}
 	// A part of a profile that is added later is a right as well, or is named here.
 	told := map[string]string{"File": "", "Dir": "", "Paths": "path", "Net": "net", "AskUnlisted": "unlisted", "NoDesk": "policy_endpoint", "Resolved": "resolved_addresses", "Model": "model",
-		"Budget": "budget", "Home": "home", "Env": "env", "Raw": "terminal"}
+		"Budget": "budget", "Home": "home", "Env": "env", "Raw": "terminal", "Agent": "agent_socket"}
 	for f := range reflect.TypeFor[profile.Profile]().Fields() {
 		word, known := told[f.Name]
 		if f.IsExported() && (!known || !slices.ContainsFunc(got, func(r string) bool { return strings.HasPrefix(r, word) })) {

@@ -13,6 +13,8 @@ func Remedy(b kind.Body) string {
 		return b.AllowWith
 	case *kind.FlowOutcome:
 		return ofOutcome(b.Reason)
+	case *kind.SecretUsed:
+		return ofAgent(b.Reason)
 	case *kind.ModelSettled:
 		return ofModel(b.Reason)
 	}
@@ -30,6 +32,16 @@ func ofOutcome(reason string) string {
 		return "what the rule's `inner` and `http` demand of the first bytes; inner: off demands nothing"
 	case "no-provider":
 		return "a target for the role in config.yaml of the operator"
+	}
+	return ""
+}
+
+func ofAgent(reason string) string {
+	switch reason {
+	case "key-not-granted":
+		return "its fingerprint in agent_socket.keys of the profile"
+	case "host-not-granted":
+		return "the host in agent_socket.hosts of the profile, with its key in your known_hosts"
 	}
 	return ""
 }

@@ -96,6 +96,13 @@ func crossing(b kind.Body) string {
 		}
 		return s + times(b.Count) + because(b.Reason, b.Rule, b.Line, b.AllowWith)
 	case *kind.SecretUsed:
+		if did, ok := strings.CutPrefix(b.Placement, "agent_socket: "); ok {
+			s := say("%s: %s", b.Secret, did)
+			if len(b.Host) > 0 {
+				s += say(" for %s", b.Host)
+			}
+			return s + because(b.Reason, "", 0, Remedy(b))
+		}
 		return say("secret %s for %s as %s", b.Secret, b.Host, b.Placement) + because(b.Reason, "", 0, "")
 	}
 	return ""

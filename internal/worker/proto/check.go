@@ -11,13 +11,13 @@ import (
 // with it. The worker calls it before it does anything.
 func (r *Request) Check(descriptors int) error {
 	set := 0
-	for _, is := range []bool{r.Prepare != nil, r.Build != nil, r.Box != nil, r.Layer != nil, r.Close != nil, r.Count != nil, r.Unseen != nil, r.Probe != nil, r.Replace != nil} {
+	for _, is := range []bool{r.Prepare != nil, r.Build != nil, r.Box != nil, r.Layer != nil, r.Keys != nil, r.Close != nil, r.Count != nil, r.Unseen != nil, r.Probe != nil, r.Replace != nil} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return fmt.Errorf("a request is one of prepare, build, box, layer, close, count, unseen, probe, replace; this has %d of them", set)
+		return fmt.Errorf("a request is one of prepare, build, box, layer, keys, close, count, unseen, probe, replace; this has %d of them", set)
 	}
 	want := 0
 	switch {
@@ -28,6 +28,8 @@ func (r *Request) Check(descriptors int) error {
 		if r.Box.Model {
 			want = 4
 		}
+	case r.Keys != nil:
+		want = 3
 	case r.Layer != nil:
 		for _, g := range r.Layer.Grants {
 			if len(g.Files) > 0 && !g.Own || g.Own && g.Plain {

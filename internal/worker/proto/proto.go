@@ -44,6 +44,7 @@ type Request struct {
 	Build   *Build   `json:"build,omitempty"`
 	Box     *Box     `json:"box,omitempty"`
 	Layer   *Layer   `json:"layer,omitempty"`
+	Keys    *Keys    `json:"keys,omitempty"`
 	Close   *Close   `json:"close,omitempty"`
 	Count   *Count   `json:"count,omitempty"`
 	Unseen  *Unseen  `json:"unseen,omitempty"`
@@ -159,6 +160,10 @@ func (l *Layer) Descriptors() int {
 	return n
 }
 
+// Keys asks for the process between a cell and its owner's ssh-agent (L15). Its
+// descriptors: the connection to skepd, the listening socket, the agent.
+type Keys struct{}
+
 // Close asks to remove what the worker keeps for a cell that has ended: its cgroups.
 type Close struct {
 	Cell string `json:"cell"`
@@ -182,7 +187,7 @@ type Probe struct{}
 type Replace struct{}
 
 // Reply answers the request of the same id. Pid and a pidfd, the second
-// descriptor, are there for Build, Box and Layer.
+// descriptor, are there for Build, Box, Layer and Keys.
 type Reply struct {
 	Error    string    `json:"error,omitempty"`
 	Pid      int       `json:"pid,omitempty"`

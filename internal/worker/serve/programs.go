@@ -69,6 +69,18 @@ func (w *Worker) startLayer(l *proto.Layer, files []*os.File) (proto.Reply, *os.
 	})
 }
 
+// startKeys starts the process between a cell and its owner's ssh-agent (L15), as the
+// daemon's user. It confines itself as a box does, before it reads a byte.
+func (w *Worker) startKeys(files []*os.File) (proto.Reply, *os.File, error) {
+	cmd := exec.Command(w.config.Self, "keys")
+	cmd.ExtraFiles = files
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if w.ids.capable {
+		attr.Credential = &syscall.Credential{Uid: w.ids.daemonUID, Gid: w.ids.daemonGD}
+	}
+	return w.start(cmd, attr)
+}
+
 // layerTrees shows base and layer with the cell's ids, as build does.
 func (w *Worker) layerTrees(l *proto.Layer, files []*os.File) (trees []*os.File, err error) {
 	var kinds []mapKind

@@ -138,6 +138,8 @@ func (w *Worker) perform(r *proto.Request, files []*os.File) (proto.Reply, *os.F
 		return w.startBox(files)
 	case r.Layer != nil:
 		return w.startLayer(r.Layer, files)
+	case r.Keys != nil:
+		return w.startKeys(files)
 	case r.Close != nil:
 		usage, err := w.cgroups.remove(r.Close.Cell)
 		return proto.Reply{Usage: usage}, nil, err
