@@ -57,15 +57,24 @@ static void table(int s, const void *bytes, size_t len, uint32_t last, const cha
         fail_as(-r, "set up the cell's network:", what);
 }
 
-static int socket_on(int family, int type, uint16_t port, bool tolerate)
+/* loopback fills in an address of the cell's own loopback, and returns how long it is. */
+static socklen_t loopback(int family, uint16_t port, struct sockaddr_storage *at)
 {
     const struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     const struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = family == AF_INET6 ? sizeof six : sizeof four;
+    memcpy(at, family == AF_INET6 ? (const void *)&six : &four, len);
+    return len;
+}
+
+static int socket_on(int family, int type, uint16_t port, bool tolerate)
+{
+    struct sockaddr_storage at;
+    socklen_t len = loopback(family, port, &at);
     int s = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     if (family == AF_INET6)
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-    const void *at = family == AF_INET6 ? (const void *)&six : &four;
-    int r = s < 0 ? s : bind(s, at, family == AF_INET6 ? sizeof six : sizeof four);
+    int r = s < 0 ? s : bind(s, (struct sockaddr *)&at, len);
     if (r == 0 && type == SOCK_STREAM)
         r = listen(s, 1024);
     if (r == 0)
@@ -167,6 +176,17 @@ static size_t gate_flow(struct cell *c, const struct gate *g, char *to, size_t r
     return kernel_says(c, m, len, to, room);
 }
 
+/* gate_connect begins a connection to a port of the cell's own loopback, and of nothing else (B173). It waits for
+ * nothing: whether somebody listens there is for the box to see. */
+static int gate_connect(const struct gate *g, int *s)
+{
+    struct sockaddr_storage at;
+    int family = g->family == 6 ? AF_INET6 : AF_INET;
+    socklen_t len = loopback(family, g->low, &at);
+    *s = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return *s < 0 || (connect(*s, (struct sockaddr *)&at, len) < 0 && errno != EINPROGRESS) ? -errno : 0;
+}
+
 /* gate_serve answers one message of the box; the kernel has acknowledged before we do. At last it tells, unasked and
  * with id 0, a counter that nothing changes any more: the cell's processes are gone, and soon so are we (B17). */
 void gate_serve(struct cell *c, bool last)
@@ -180,6 +200,7 @@ void gate_serve(struct cell *c, bool last)
     }
     struct { struct gate_ack ack; char kernel[1000]; } out = {.ack = {.op = g.op, .id = g.id}};
     size_t len = sizeof out.ack;
+    int inward = -1;
     if (n != sizeof g)
         out.ack.error = EMSGSIZE;
     else if (g.op == GATE_COUNTER)
@@ -190,7 +211,10 @@ void gate_serve(struct cell *c, bool last)
         len += gate_flow(c, &g, out.kernel, sizeof out.kernel);
     else if (g.op == GATE_ADD || g.op == GATE_REMOVE)
         out.ack.error = -gate_change(c, &g);
+    else if (g.op == GATE_CONNECT)
+        out.ack.error = -gate_connect(&g, &inward);
     else
         out.ack.error = EINVAL;
-    (void)!send(c->box, &out, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)send_fds(c->box, &out, len, &inward, inward >= 0 && out.ack.error == 0);
+    close_all(&inward, 1);
 }

@@ -313,6 +313,7 @@ static void join(struct cell *c)
     if ((r.flags & ~(uint32_t)HAS_STDIO) || n != 5 + r.flags)
         fail_as(EBADMSG, "read the build request:", "the warden's part");
     c->control = fds[1], c->box = fds[2], c->listening = fds[3], c->log = fds[4], c->stdio = r.flags ? fds[5] : -1;
+    fcntl(c->box, F_SETFL, O_NONBLOCK); /* one that does not read is not waited for */
     log_open(c->log);
     if (c->spec->terminal)
         drop(&c->in[1]), drop(&c->out[0]), drop(&c->err[0]);

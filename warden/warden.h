@@ -132,8 +132,8 @@ struct gate_ack {
     uint32_t op, id;
     int32_t error;
     uint32_t pad[3];
-}; /* and, of the counter and of flows, the kernel's own answer */
-enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER, GATE_READY, GATE_ORIGIN, GATE_FORGET };
+}; /* and, of the counter and of flows, the kernel's own answer; of a connect, its socket */
+enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER, GATE_READY, GATE_ORIGIN, GATE_FORGET, GATE_CONNECT };
 
 _Static_assert(sizeof(struct request) == 40 && sizeof(struct spec) == 64 && sizeof(struct record) == 40, "of the worker");
 _Static_assert(sizeof(struct event) == 128 && sizeof(struct command) == 32, "of skepd");

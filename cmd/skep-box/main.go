@@ -17,6 +17,7 @@ import (
 	"skep.dev/skep/internal/box/tunneled"
 	"skep.dev/skep/internal/dest/desk"
 	"skep.dev/skep/internal/dest/internet"
+	"skep.dev/skep/internal/dest/inward"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/sys/inplace"
@@ -52,6 +53,7 @@ func serveCell() error {
 	config.Internet = &internet.Dest{}
 	config.Gateway = func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} }
 	config.Desk = func(d *boundary.Denials, p *box.People) boundary.Dest { return desk.New(d, p) }
+	config.Inward = func(reach box.Reach) boundary.Dest { return inward.New(reach) }
 	config.Confine = box.Confine
 	return box.Run(context.Background(), config)
 }

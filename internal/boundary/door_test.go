@@ -47,17 +47,17 @@ func TestDoorIsShutWhileFull(t *testing.T) {
 	k := &kernelDoor{changes: make(chan bool, 9), broken: 1}
 	g := &Gate{Flows: 2}
 	g.Door = NewDoor(k.set, g.Full)
-	if why := g.enter(flow.TCP); why != flow.None || len(k.changes) > 0 {
+	if why := g.enter(request("ok.test", 443)); why != flow.None || len(k.changes) > 0 {
 		t.Error(why)
 	}
-	if why := g.enter(flow.TCP); why != flow.None {
+	if why := g.enter(request("ok.test", 443)); why != flow.None {
 		t.Error(why)
 	}
 	k.want(t, true)
-	if why := g.enter(flow.TCP); why != flow.Busy || g.Door.Why() != flow.Busy {
+	if why := g.enter(request("ok.test", 443)); why != flow.Busy || g.Door.Why() != flow.Busy {
 		t.Errorf("%v, %v", why, g.Door.Why())
 	}
-	g.leave(flow.TCP)
+	g.leave(request("ok.test", 443))
 	k.want(t, false)
 }
 
@@ -67,7 +67,7 @@ func TestDoorIsShutOverTheRate(t *testing.T) {
 	g := &Gate{Flows: 9, Rate: route.NewBucket(2, time.Now)}
 	g.Door = NewDoor(k.set, g.Full)
 	for i, want := range []flow.Reason{flow.None, flow.None, flow.RateLimited} {
-		if why := g.enter(flow.TCP); why != want {
+		if why := g.enter(request("ok.test", 443)); why != want {
 			t.Errorf("flow %d: %v, want %v", i, why, want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestDoorIsShutWithoutBytes(t *testing.T) {
 	if _, err := g.Bytes.Charge(t.Context(), 1); !errors.Is(err, ErrExhausted) {
 		t.Fatal(err)
 	}
-	if why := g.enter(flow.TCP); why != flow.BudgetExhausted {
+	if why := g.enter(request("ok.test", 443)); why != flow.BudgetExhausted {
 		t.Error(why)
 	}
 	k.want(t, true)

@@ -27,6 +27,7 @@ type Gate struct {
 	Internet Dest
 	Model    Dest          // nil where the cell has no model right
 	Desk     Dest          // answers what was refused (B230); nil where nobody does
+	Inward   Dest          // where the cell's agent is reached; nil where it is not
 	Denials  *Denials      // what it tells of; nil keeps none
 	Flows    int           // how many may be open at once (B150)
 	Bytes    *Bytes        // what they may carry; nil without a bound
@@ -38,6 +39,7 @@ type Gate struct {
 	policy atomic.Pointer[policy.Policy]
 	open   atomic.Int64
 	udp    atomic.Int64 // of open
+	inward atomic.Int64 // deliveries, which are not of open
 	living living
 	taken  taken
 	live   sync.WaitGroup
@@ -76,13 +78,13 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 		v = flow.Verdict{Decision: flow.Ask, Reason: flow.ApprovalNeeded, Rule: v.Rule, Line: v.Line}
 	}
 	if v.Allowed() {
-		if why := g.enter(q.Transport); why != flow.None {
+		if why := g.enter(q); why != flow.None {
 			v = flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
 			if once {
 				g.taken.back(v.Rule)
 			}
 		} else {
-			defer g.leave(q.Transport)
+			defer g.leave(q)
 		}
 	}
 	r := Record{Kind: Intent, Time: begin, Request: q, Policy: p.version(), Decision: "allow", Verdict: v}
@@ -102,7 +104,7 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 	}
 	ctx, one := g.begin(ctx, q, v.Rule, p)
 	defer g.finish(one)
-	permit := Permit{request: q, policy: p.value, bytes: g.Bytes, idle: g.Idle}
+	permit := Permit{request: q, policy: p.value, bytes: g.budget(q, p), idle: g.Idle}
 	up, err := g.dest(q).Open(ctx, permit)
 	if err != nil {
 		// The reason first: the reset may be what ends the agent, and with it the cell.
@@ -169,26 +171,43 @@ func (g *Gate) refuse(ctx context.Context, r Record) {
 	ctx = context.WithoutCancel(ctx)
 	r.Kind = Denied
 	r.Decision = r.Verdict.Refusal().Word()
-	g.Denials.note(r)
+	g.note(r)
 	if !g.Refusals.Itemise() || g.record(ctx, r) != nil {
 		g.Refusals.Add(r)
 	}
 }
 
-// dest picks the row of B70; an allowed Request is in one of the two.
+// note keeps what the agent tried itself for it to read (B231).
+func (g *Gate) note(r Record) {
+	if r.Request.Direction == flow.Out {
+		g.Denials.note(r)
+	}
+}
+
+// dest picks the row of B70, or the way in; an allowed Request is in one of them.
 func (g *Gate) dest(q flow.Request) Dest {
 	dest := g.Internet
-	switch policy.Dispatch(q) {
-	case policy.RowModel:
+	switch row := policy.Dispatch(q); {
+	case q.Direction == flow.In:
+		dest = g.Inward
+	case row == policy.RowModel:
 		dest = g.Model
-	case policy.RowDesk:
+	case row == policy.RowDesk:
 		dest = g.Desk
-	case policy.RowEgress, policy.RowNone:
 	}
 	if dest == nil {
 		return nowhere{}
 	}
 	return dest
+}
+
+// budget is what the bytes of a flow are taken from. What the cell's owner carries between
+// his own host and it is no traffic of the agent's.
+func (g *Gate) budget(q flow.Request, p held) *Bytes {
+	if i, ok := policy.Opened(q, *p.value); ok && i.Person {
+		return nil
+	}
+	return g.Bytes
 }
 
 func failed(ctx context.Context, r Record, err error) (Record, string) {
@@ -224,7 +243,7 @@ func (g *Gate) outcome(ctx context.Context, r Record) {
 	switch r.Verdict.Reason {
 	case flow.None, flow.IdleTimeout, flow.Revoked:
 	default:
-		g.Denials.note(r)
+		g.note(r)
 	}
 	// The flow keeps its place until it is written, so that as many can wait as may be
 	// open. An error is the end of the box: the ledger then has a flow without an end,
@@ -233,7 +252,7 @@ func (g *Gate) outcome(ctx context.Context, r Record) {
 }
 
 // Open is how many flows are open, or wait for their last record.
-func (g *Gate) Open() int { return int(g.open.Load()) }
+func (g *Gate) Open() int { return int(g.open.Load() + g.inward.Load()) }
 
 // Full is why no new flow has room now, or None.
 func (g *Gate) Full() flow.Reason {
@@ -248,17 +267,20 @@ func (g *Gate) Full() flow.Reason {
 
 // enter takes a place for a new flow, or says why there is none. With the last one the
 // door is shut, before anybody tries.
-func (g *Gate) enter(t flow.Transport) flow.Reason {
+func (g *Gate) enter(q flow.Request) flow.Reason {
+	if q.Direction == flow.In {
+		return g.admit(q)
+	}
 	if g.Bytes.Exhausted() {
 		g.Door.Turn()
 		return flow.BudgetExhausted
 	}
 	n := g.open.Add(1)
-	if t == flow.UDP {
+	if q.Transport == flow.UDP {
 		g.udp.Add(1)
 	}
-	if n > int64(g.Flows) || g.udp.Load() > OpenUDP && t == flow.UDP {
-		g.leave(t)
+	if n > int64(g.Flows) || g.udp.Load() > OpenUDP && q.Transport == flow.UDP {
+		g.leave(q)
 		return flow.Busy
 	}
 	if g.Rate != nil {
@@ -267,7 +289,7 @@ func (g *Gate) enter(t flow.Transport) flow.Reason {
 			g.Door.Pause(flow.RateLimited, wait)
 		}
 		if !ok {
-			g.leave(t)
+			g.leave(q)
 			return flow.RateLimited
 		}
 	}
@@ -277,8 +299,26 @@ func (g *Gate) enter(t flow.Transport) flow.Reason {
 	return flow.None
 }
 
-func (g *Gate) leave(t flow.Transport) {
-	if t == flow.UDP {
+// admit takes a place for a delivery: they have a budget of their own, so that callers do
+// not keep the agent from calling.
+func (g *Gate) admit(q flow.Request) flow.Reason {
+	switch {
+	case g.inward.Add(1) > OpenIngress:
+		g.leave(q)
+		return flow.Busy
+	case g.budget(q, held{g.policy.Load()}).Exhausted():
+		g.leave(q)
+		return flow.BudgetExhausted
+	}
+	return flow.None
+}
+
+func (g *Gate) leave(q flow.Request) {
+	if q.Direction == flow.In {
+		g.inward.Add(-1)
+		return
+	}
+	if q.Transport == flow.UDP {
 		g.udp.Add(-1)
 	}
 	if g.open.Add(-1) == int64(g.Flows)-1 {

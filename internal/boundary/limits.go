@@ -16,6 +16,8 @@ import (
 const (
 	OpenFlows      = limit.OpenFlows
 	OpenUDP        = 256
+	OpenIngress    = 256
+	IngressTime    = 10 * time.Second       // until the agent's port was reached
 	OwnerPause     = 100 * time.Millisecond // no cell tries again sooner, once its owner has too many
 	Itemised       = 200                    // refusals a second with a record of their own
 	Coalesce       = 10 * time.Second
@@ -99,7 +101,7 @@ func ofTheTunnel(n func(string, ...any) string) []Limit {
 		{"tunnel head; fields; time", n("%d KiB; %d; %s", tunnel.MaxHead>>10, tunnel.MaxFields, "15s"), "listener", "431; 431; 408 and close", "tunnel.MaxHead; tunnel.MaxFields; listener.HeadTime"},
 		{"interim answers that our own client skips", "8", "flow", "the attempt fails", "tunnel.maxInterim"},
 		{"an answer of ours to a tunnel: time, what is read beside it", "1s; 64 KiB", "flow", "closed", "listener.answerTime; listener.lingerBytes"},
-		{"ingress: handshake line; reply", "64 B; 128 B", "flow", "closed; closed", "tunnel.maxHandshake; tunnel.maxReply"},
+		{"ingress flows; handshake line; reply; time until the agent's port was reached", n("%d; %s; %s; %s", OpenIngress, "64 B", "128 B", IngressTime), "cell; flow; flow; flow", "503; closed; closed; 502", "boundary.OpenIngress; tunnel.maxHandshake; tunnel.maxReply; boundary.IngressTime"},
 		{"tunnels without descriptors", "10ms", "listener", "tried again", "listener.acceptAgain"},
 		{"open flows of UDP; idle UDP", n("%d; %s", OpenUDP, IdleUDP), "cell; flow", "`busy`; closed, `idle-timeout`", "boundary.OpenUDP; boundary.IdleUDP"},
 		{"UDP payload; capsule; what waits for an agent that does not read; of all flows; overhead of each", n("%d B; %d B; %s; %s; %s", tunnel.MaxPayload, tunnel.MaxCapsule, "1 MiB", "64 MiB", "64 B"), "flow; flow; flow; cell; flow", "dropped; stream closed; oldest dropped; oldest dropped; counted in it", "tunnel.MaxPayload; datagram.MaxPayload; tunnel.MaxCapsule; datagram.MaxQueue; datagram.MaxQueued; datagram.perPayload"},
@@ -131,6 +133,7 @@ func ofTheBox(n func(string, ...any) string) []Limit {
 		{"HTTP/2 to skepd: calls whose handlers still run; calls taken back; an answer that nobody reads; kept of the window for answers", "32; 100/s; 10s; 32 KiB", "box", "refused; connection ends; connection ends; streams wait", "h2.maxPlaces; h2.maxResets; h2.readWithin; h2.forAnswers"},
 		{"first request of a box; its end", "10s; 8s", "box", "cell does not start; box killed", "box.probeBy; box.endWithin"},
 		{"a box handed over: its next message; one of them; what the early gate holds", "5s; 32 KiB; 262144", "box", "the box before serves on", "box.handBy; box.maxLegacy; box.maxSpans"},
+		{"ports that a cell's owner forwards; what became of a connection is heard; what is to be forwarded is told; by whom; a reason", "32; 1s; 1s; 64 B; 32 B", "cell; forward; forward; forward; forward", "refused; it ends; refused; refused; it ends", "forwarded.MaxSessions; forwarded.sendWithin; forwarding.first; forwarding.maxPeer; forwarding.maxReason"},
 		{"box memory, without the kernel's buffers", n("%d MiB", BoxMemory>>20), "box", "box dies, cell ends with `boundary-died`", "limit.BoxMemory"},
 	}
 }

@@ -83,6 +83,16 @@ func (p Permit) Inspect() policy.Want {
 // bound to where it goes (B123).
 func (p Permit) Intercepted() bool { return p.Valid() && policy.Intercepted(p.request, *p.policy) }
 
+// Strips reports whether the caller's credentials are taken out of what he sends to the
+// agent (B171). The cell's owner speaks to his own agent, and for himself.
+func (p Permit) Strips() bool {
+	if !p.Valid() {
+		return true
+	}
+	i, ok := policy.Opened(p.request, *p.policy)
+	return !ok || !i.Person && !i.Forward
+}
+
 // Correlate is the id that requests which can be read carry to the destination, or ""
 // (B84).
 func (p Permit) Correlate() string {

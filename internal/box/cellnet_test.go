@@ -87,6 +87,7 @@ type cellNet struct {
 	rules   *nftables.Conn
 	silent  atomic.Bool // the warden does not answer
 	changes atomic.Int64
+	inward  atomic.Int64 // connects that the box has asked for
 
 	tables    string // the warden's
 	conntrack int    // netlink socket
@@ -279,11 +280,37 @@ func (c *cellNet) serve() {
 			reply = append(reply, c.flow(buf)...)
 		case opCounter:
 			binary.LittleEndian.PutUint64(reply[16:], c.refused())
+		case opConnect:
+			if f := c.connect(buf); f != nil {
+				_, _ = sys.SendFDs(c.warden, reply, f), f.Close()
+				continue
+			}
+			binary.LittleEndian.PutUint32(reply[8:], uint32(syscall.ECONNREFUSED))
 		}
 		if sys.SendFDs(c.warden, reply) != nil {
 			return
 		}
 	}
+}
+
+// connect is gate_connect of warden/net.c.
+func (c *cellNet) connect(request []byte) (f *os.File) {
+	c.inward.Add(1)
+	c.do(func() {
+		at, port := "127.0.0.1", binary.LittleEndian.Uint16(request[10:])
+		if request[8] == 6 {
+			at = "::1"
+		}
+		conn, err := net.Dial("tcp", net.JoinHostPort(at, strconv.Itoa(int(port))))
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if f, err = conn.(*net.TCPConn).File(); err != nil {
+			c.t.Error(err)
+		}
+	})
+	return f
 }
 
 // flow is gate_flow of warden/net.c, from the same message.

@@ -23,8 +23,8 @@ import (
 //	16 bytes first address, 16 bytes last address (zero: the same), 8 bytes zero
 //
 // An answer: u32 op, u32 id, i32 errno, u32 0, u64 value; of opCounter, opOrigin and opForget
-// the kernel's own answer behind it, and then there is no value (netlink.go). The warden's
-// last one has id 0: the counter, when the cell's processes are gone.
+// the kernel's own answer behind it, and then there is no value (netlink.go); with one of
+// opConnect comes its socket. The warden's last one has id 0: the counter, when the cell's processes are gone.
 const (
 	opAdd = iota + 1
 	opRemove
@@ -32,6 +32,7 @@ const (
 	opReady
 	opOrigin // where datagrams from first address and first port were going
 	opForget // and that the kernel shall forget it
+	opConnect
 
 	requestSize = 56
 	answerSize  = 24
@@ -60,7 +61,8 @@ type kernel struct {
 type answer struct {
 	errno  syscall.Errno
 	value  uint64
-	kernel []byte // its own answer to opOrigin
+	kernel []byte   // its own answer to opOrigin
+	socket *os.File // of opConnect
 }
 
 func newKernel(sock *os.File) *kernel {
@@ -77,7 +79,7 @@ func (k *kernel) run(p *pause.Pause) error {
 func (k *kernel) read() error {
 	buf := make([]byte, maxAnswer)
 	for {
-		n, _, err := sys.RecvFDs(k.sock, buf, 0)
+		n, files, err := sys.RecvFDs(k.sock, buf, 1)
 		if err != nil {
 			return fmt.Errorf("read from the warden: %w", err)
 		}
@@ -85,6 +87,7 @@ func (k *kernel) read() error {
 		case n == 0:
 			return ErrWardenGone
 		case n < answerSize:
+			sys.CloseAll(files)
 			return fmt.Errorf("read from the warden: answer of %d bytes, want %d", n, answerSize)
 		}
 		id := binary.LittleEndian.Uint32(buf[4:])
@@ -95,10 +98,14 @@ func (k *kernel) read() error {
 		}
 		k.mu.Lock()
 		if c := k.waiting[id]; c != nil {
+			if len(files) > 0 {
+				a.socket, files = files[0], nil
+			}
 			c <- a
 			k.answered(id)
 		}
 		k.mu.Unlock()
+		sys.CloseAll(files)
 	}
 }
 
@@ -219,6 +226,13 @@ func (k *kernel) finish(ctx context.Context, id uint32, c chan answer) (answer, 
 		return a, nil
 	case <-ctx.Done():
 		k.forget(id)
+		select {
+		case a := <-c: // it came meanwhile
+			if a.socket != nil {
+				_ = a.socket.Close()
+			}
+		default:
+		}
 		return answer{}, ctx.Err()
 	}
 }

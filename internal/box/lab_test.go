@@ -20,6 +20,7 @@ import (
 	"skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/dest/internet"
+	"skep.dev/skep/internal/dest/inward"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/lifeline"
@@ -206,6 +207,7 @@ func start(t *testing.T, a *skepv1.Assignment, gateway http.Handler) *lab {
 	return startAs(t, a, gateway, func(ctx context.Context, c Config) error {
 		c.Internet = &internet.Dest{}
 		c.Gateway = func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} }
+		c.Inward = func(reach Reach) boundary.Dest { return inward.New(reach) }
 		return Run(ctx, c)
 	})
 }

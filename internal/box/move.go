@@ -17,14 +17,14 @@ var (
 )
 
 // obey carries out skepd's orders until the lifeline ends: a box without it has no
-// skepd any more.
-func (b *box) obey(ctx context.Context) error {
+// skepd any more. flows is the life of what is forwarded.
+func (b *box) obey(ctx, flows context.Context) error {
 	for {
 		order, file, err := lifeline.Next(b.lifeline)
 		if err != nil {
 			return fmt.Errorf("follow the lifeline: %w", err)
 		}
-		failed := b.carryOut(ctx, order, file)
+		failed := b.carryOut(ctx, flows, order, file)
 		if err := lifeline.Answer(b.lifeline, failed); err != nil {
 			return fmt.Errorf("follow the lifeline: %w", err)
 		}
@@ -34,7 +34,7 @@ func (b *box) obey(ctx context.Context) error {
 	}
 }
 
-func (b *box) carryOut(ctx context.Context, order lifeline.Order, file *os.File) error {
+func (b *box) carryOut(ctx, flows context.Context, order lifeline.Order, file *os.File) error {
 	switch order {
 	case lifeline.Move:
 		return b.link.move(ctx, file)
@@ -46,6 +46,8 @@ func (b *box) carryOut(ctx context.Context, order lifeline.Order, file *os.File)
 		return b.keep(ctx)
 	case lifeline.Part:
 		return b.part()
+	case lifeline.Forward:
+		return b.forwards.Begin(flows, file)
 	}
 	return errUnknownOrder
 }

@@ -17,6 +17,7 @@ import (
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/dest/internet"
+	"skep.dev/skep/internal/dest/inward"
 	"skep.dev/skep/internal/dest/model"
 	"skep.dev/skep/internal/h2"
 	"skep.dev/skep/internal/lifeline"
@@ -94,6 +95,7 @@ func (l *linked) behind(warden *os.File, a *skepv1.Assignment) (*boxlink.Link, c
 		result <- Run(context.Background(), Config{
 			Daemon: theirs, Warden: warden, Lifeline: lineEnd, Internet: &internet.Dest{},
 			Gateway: func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} },
+			Inward:  func(reach Reach) boundary.Dest { return inward.New(reach) },
 		})
 	}()
 	link.Assign(a, l.book)

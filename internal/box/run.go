@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"runtime/debug"
@@ -15,6 +16,7 @@ import (
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/box/datagrams"
+	"skep.dev/skep/internal/box/forwarded"
 	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/box/way"
 	"skep.dev/skep/internal/flow"
@@ -42,8 +44,12 @@ type Config struct {
 	Internet Internet
 	Gateway  func(use func() (*h2.Conn, func())) boundary.Dest // makes the destination behind Model
 	Desk     func(*boundary.Denials, *People) boundary.Dest    // where a cell reads what it was refused
+	Inward   func(Reach) boundary.Dest                         // makes the destination that is the agent itself
 	Confine  func() error                                      // Confine; tests of one process have none
 }
+
+// Reach connects to a port of the cell's own loopback.
+type Reach = func(ctx context.Context, port uint16) (net.Conn, error)
 
 // endWithin bounds the end of a cell, so that the daemon need not kill the box (B150).
 const endWithin = 8 * time.Second
@@ -115,8 +121,11 @@ type box struct {
 	sockets  *sockets
 	gate     *boundary.Gate
 	internet Internet
-	policy   policy.Policy // as skepd sent it, without the host's own addresses
-	names    names
+	forwards *forwarded.Sessions
+
+	installing sync.Mutex
+	policy     policy.Policy // as skepd sent it, without what the box adds
+	names      names
 
 	admission *admission
 	people    *People
@@ -155,6 +164,10 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 	if c.Desk != nil {
 		b.gate.Desk = c.Desk(b.gate.Denials, b.people)
 	}
+	if c.Inward != nil {
+		b.gate.Inward = c.Inward(b.kernel.reach)
+	}
+	b.forwards = &forwarded.Sessions{Gate: b.gate, Pause: b.cell, Reopen: b.reopen}
 	b.limit(ctx, a.limits)
 	if err := b.install(b.policy, a.names); err != nil {
 		s.close()
@@ -222,11 +235,13 @@ func (b *box) limit(ctx context.Context, l limits) {
 	}, b.gate.Full)
 }
 
-// install makes a policy the gate's, with the host's own
-// addresses as they are now (B105), and tells the destination about names.
+// install makes a policy the gate's, with the host's own addresses as they are now (B105)
+// and the ports that the cell's owner forwards (B178), and tells the destination about
+// names. Where both are there already, it is for installing held.
 func (b *box) install(assigned policy.Policy, n names) error {
 	p := assigned
 	p.Ceiling.Own = n.own
+	p.Ingress = append(slices.Clip(p.Ingress), b.forwards.Open()...)
 	if err := b.gate.Install(p); err != nil {
 		return fmt.Errorf("install the policy: %w", err)
 	}
@@ -285,6 +300,7 @@ func (b *box) serve(ctx context.Context) error {
 		if err := b.server.run(flows); err != nil {
 			b.failed <- err
 		} else if b.cell.Over() {
+			b.forwards.Wait()
 			select {
 			case <-b.told: // a box without flows would end before its answer is sent
 				close(b.parted)
@@ -301,7 +317,7 @@ func (b *box) serve(ctx context.Context) error {
 	go b.early.watch(flows)
 	followed := make(chan error, 1)
 	go func() { followed <- b.link.follow(b.update, func(p policy.Policy) error { return b.swap(flows, p) }) }()
-	go func() { b.failed <- b.obey(ctx) }()
+	go func() { b.failed <- b.obey(ctx, flows) }()
 
 	var err error
 	select {
@@ -318,6 +334,7 @@ func (b *box) serve(ctx context.Context) error {
 	defer context.AfterFunc(last, b.recorder.giveUp)()
 	rest := b.early.finish(last, logRead)
 	ended.Wait()
+	b.forwards.Wait()
 	// Flows that ended just now may have left refusals, too.
 	rest = errors.Join(rest, b.gate.Refusals.Flush(last, true))
 	if rest == nil && (err == nil || errors.Is(err, ErrWardenGone)) {
@@ -328,7 +345,18 @@ func (b *box) serve(ctx context.Context) error {
 
 // update takes new resolvers, hosts and own addresses. A policy that was valid
 // with the old addresses is with the new ones; were it not, the old one stays.
-func (b *box) update(n names) { _ = b.install(b.policy, n) }
+func (b *box) update(n names) {
+	b.installing.Lock()
+	defer b.installing.Unlock()
+	_ = b.install(b.policy, n)
+}
+
+// reopen has the gate decide by the ports that are forwarded now.
+func (b *box) reopen() error {
+	b.installing.Lock()
+	defer b.installing.Unlock()
+	return b.install(b.policy, b.names)
+}
 
 // swapBy bounds what the kernel may take to follow a policy; what it has not done by then
 // the gate refuses, or the next question of the name opens.
@@ -338,7 +366,10 @@ const swapBy = time.Second
 // the kernel's sets (B160). One that is not valid changes nothing, and ends the box:
 // skepd sends none.
 func (b *box) swap(ctx context.Context, p policy.Policy) error {
-	if err := b.install(p, b.names); err != nil {
+	b.installing.Lock()
+	err := b.install(p, b.names)
+	b.installing.Unlock()
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, swapBy)

@@ -159,8 +159,9 @@ func (r Reason) Status() int { return r.entry().status }
 func (r Reason) Errors() []string { return append([]string(nil), r.entry().errors...) }
 
 // Word is the recorded decision of a refusal: "fail" for 408 and 5xx, else "block" (B63).
+// An agent that does not listen has refused nothing; its guest answers 502.
 func (r Reason) Word() string {
-	if s := r.entry().status; s == 408 || s >= 500 {
+	if s := r.entry().status; s == 408 || s >= 500 || r == IngressUnreachable {
 		return "fail"
 	}
 	return "block"

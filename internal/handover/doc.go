@@ -48,6 +48,8 @@ const (
 	RoleStdio = "stdio" // the caller's end of the agent's input and output
 	RoleAgent = "agent" // a connection to the caller's ssh-agent
 	RoleLayer = "layer" // the socket of a layer process, for the caller
+
+	RoleForward = "forward" // a channel to a cell's box, for the cell's owner
 )
 
 // Role says what the descriptor at the same place is for.

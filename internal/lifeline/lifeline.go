@@ -1,5 +1,6 @@
-// Package lifeline is the conversation of skepd and a box beside their link, for the
-// time when one of the programs is replaced under a running cell (cell.md, L20a): a
+// Package lifeline is the conversation of skepd and a box beside their link, for what
+// comes with a descriptor: when one of the programs is replaced under a running cell
+// (cell.md, L20a), and when its owner reaches the agent (boundary.md, B178). It is a
 // seqpacket socket over which whole messages and descriptors pass, so that it has no
 // state between two orders and can be handed on.
 //
@@ -33,11 +34,12 @@ const (
 	HandOver Order = 'h' // + seqpacket socket: stop accepting, and give what you serve to the box behind it
 	Keep     Order = 'k' // that box did not get ready: go on as before
 	Part     Order = 'p' // that box serves: end when your last flow has
+	Forward  Order = 'f' // + seqpacket socket: deliver what comes over it (package forwarding)
 )
 
 func (o Order) descriptors() int {
 	switch o {
-	case Move, Model, HandOver:
+	case Move, Model, HandOver, Forward:
 		return 1
 	case Keep, Part:
 	}
@@ -186,7 +188,7 @@ func Next(sock *os.File) (Order, *os.File, error) {
 		return 0, nil, ErrGone
 	}
 	o := Order(buf[0])
-	known := o == Move || o == Model || o == HandOver || o == Keep || o == Part
+	known := o == Move || o == Model || o == HandOver || o == Keep || o == Part || o == Forward
 	if n != 1 || !known || len(files) != o.descriptors() {
 		sys.CloseAll(files)
 		return 0, nil, errNonsense

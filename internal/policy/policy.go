@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -18,6 +19,7 @@ type Policy struct {
 	Resolved []Range // resolved_addresses: never allows a literal (B85)
 	Model    bool    // the cell has a model right (B70 row 1)
 	Ceiling  Ceiling
+	Ingress  []Ingress // where its agent is reached
 
 	NoDesk      bool     // policy.skep.alt is not there for the cell (B230)
 	AskUnlisted bool     // a person is asked about what no rule matches (B85)
@@ -62,7 +64,7 @@ func (p Policy) Check() error {
 	if err := p.Ceiling.Proxy.Check(); err != nil {
 		return err
 	}
-	if err := checkAnswers(p.Answers); err != nil {
+	if err := errors.Join(checkAnswers(p.Answers), checkIngress(p.Ingress)); err != nil {
 		return err
 	}
 	if err := checkBound(p.Bound); err != nil {

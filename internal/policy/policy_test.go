@@ -82,7 +82,7 @@ func TestZeroPolicyAllowsNothing(t *testing.T) {
 	in := out("ok.test", 443)
 	in.Direction = flow.In
 	if Decide(in, setting(t)).Allowed() {
-		t.Error("ingress is not served yet")
+		t.Error("a delivery by name is allowed")
 	}
 }
 

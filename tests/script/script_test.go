@@ -34,7 +34,7 @@ func TestJourneys(t *testing.T) {
 	if reason := install(filepath.Dir(testlab.Built(t, "skep")), bin); reason != "" {
 		t.Skip(reason)
 	}
-	noAgent := buildAgent(agent)
+	noAgent := errors.Join(buildAgent(agent, "examples/agent"), buildAgent(agent, "tests/script/devserver"))
 	if noAgent != nil {
 		t.Logf("without the agent of examples/agent: %v", noAgent)
 	}
@@ -43,6 +43,7 @@ func TestJourneys(t *testing.T) {
 		WorkdirRoot: root,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("AGENT", filepath.Join(agent, "agent"))
+			e.Setenv("DEVSERVER", filepath.Join(agent, "devserver"))
 			return setup(e, bin)
 		},
 		Condition: func(what string) (bool, error) {
@@ -58,11 +59,11 @@ func TestJourneys(t *testing.T) {
 	})
 }
 
-// buildAgent builds the agent of examples/agent, which is no program of Skep.
-func buildAgent(dir string) error {
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "skep.dev/skep/examples/agent")
+// buildAgent builds what runs in a cell and is no program of Skep.
+func buildAgent(dir, program string) error {
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "skep.dev/skep/"+program)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	out, err := build.CombinedOutput()

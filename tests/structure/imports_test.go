@@ -21,7 +21,7 @@ import (
 // first part of it, on the lowest line that its imports allow.
 var floors = [][]string{
 	{"flow", "name", "sys", "store", "strict", "escape", "h2", "build", "api"},
-	{"right", "tunnel", "ledger", "handover", "lifeline", "place", "confine", "worker/proto", "client"},
+	{"right", "tunnel", "ledger", "handover", "lifeline", "forwarding", "place", "confine", "worker/proto", "client"},
 	{"policy", "route", "budget", "approval", "secret", "sshagent", "credential", "profile", "bundle", "snapshot", "config"},
 	{"boundary", "cell", "model", "mesh", "hub", "worker/serve"},
 	{"dest", "daemon", "supervisor", "box"},

@@ -1430,6 +1430,102 @@ func (*AttachResponse) Descriptor() ([]byte, []int) {
 	return file_skep_v1_skep_proto_rawDescGZIP(), []int{18}
 }
 
+type ForwardRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`  // id, unique prefix, name or "last"
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"` // of the cell's own loopback
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardRequest) Reset() {
+	*x = ForwardRequest{}
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardRequest) ProtoMessage() {}
+
+func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
+func (*ForwardRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ForwardRequest) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *ForwardRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type ForwardResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ticket        string                 `protobuf:"bytes,1,opt,name=ticket,proto3" json:"ticket,omitempty"` // at the desk: one descriptor of the role "forward"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardResponse) Reset() {
+	*x = ForwardResponse{}
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardResponse) ProtoMessage() {}
+
+func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
+func (*ForwardResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ForwardResponse) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 type DiffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Cell  string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -1441,7 +1537,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1549,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1562,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DiffRequest) GetCell() string {
@@ -1496,7 +1592,7 @@ type DiffChunk struct {
 
 func (x *DiffChunk) Reset() {
 	*x = DiffChunk{}
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1604,7 @@ func (x *DiffChunk) String() string {
 func (*DiffChunk) ProtoMessage() {}
 
 func (x *DiffChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1617,7 @@ func (x *DiffChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffChunk.ProtoReflect.Descriptor instead.
 func (*DiffChunk) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DiffChunk) GetEntry() *DiffEntry {
@@ -1569,7 +1665,7 @@ type DiffEntry struct {
 
 func (x *DiffEntry) Reset() {
 	*x = DiffEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1581,7 +1677,7 @@ func (x *DiffEntry) String() string {
 func (*DiffEntry) ProtoMessage() {}
 
 func (x *DiffEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1594,7 +1690,7 @@ func (x *DiffEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffEntry.ProtoReflect.Descriptor instead.
 func (*DiffEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DiffEntry) GetGrant() int32 {
@@ -1696,7 +1792,7 @@ type FileSide struct {
 
 func (x *FileSide) Reset() {
 	*x = FileSide{}
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1804,7 @@ func (x *FileSide) String() string {
 func (*FileSide) ProtoMessage() {}
 
 func (x *FileSide) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1817,7 @@ func (x *FileSide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSide.ProtoReflect.Descriptor instead.
 func (*FileSide) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FileSide) GetType() string {
@@ -1818,7 +1914,7 @@ type Xattr struct {
 
 func (x *Xattr) Reset() {
 	*x = Xattr{}
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1926,7 @@ func (x *Xattr) String() string {
 func (*Xattr) ProtoMessage() {}
 
 func (x *Xattr) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1939,7 @@ func (x *Xattr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xattr.ProtoReflect.Descriptor instead.
 func (*Xattr) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Xattr) GetName() []byte {
@@ -1873,7 +1969,7 @@ type MergePlanRequest struct {
 
 func (x *MergePlanRequest) Reset() {
 	*x = MergePlanRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1981,7 @@ func (x *MergePlanRequest) String() string {
 func (*MergePlanRequest) ProtoMessage() {}
 
 func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +1994,7 @@ func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergePlanRequest.ProtoReflect.Descriptor instead.
 func (*MergePlanRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MergePlanRequest) GetCell() string {
@@ -1942,7 +2038,7 @@ type MergeCommitRequest struct {
 
 func (x *MergeCommitRequest) Reset() {
 	*x = MergeCommitRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2050,7 @@ func (x *MergeCommitRequest) String() string {
 func (*MergeCommitRequest) ProtoMessage() {}
 
 func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2063,7 @@ func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeCommitRequest.ProtoReflect.Descriptor instead.
 func (*MergeCommitRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MergeCommitRequest) GetCell() string {
@@ -2010,7 +2106,7 @@ type MergeAbortRequest struct {
 
 func (x *MergeAbortRequest) Reset() {
 	*x = MergeAbortRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2118,7 @@ func (x *MergeAbortRequest) String() string {
 func (*MergeAbortRequest) ProtoMessage() {}
 
 func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2131,7 @@ func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeAbortRequest.ProtoReflect.Descriptor instead.
 func (*MergeAbortRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MergeAbortRequest) GetCell() string {
@@ -2076,7 +2172,7 @@ type MergeUndoRequest struct {
 
 func (x *MergeUndoRequest) Reset() {
 	*x = MergeUndoRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2184,7 @@ func (x *MergeUndoRequest) String() string {
 func (*MergeUndoRequest) ProtoMessage() {}
 
 func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2197,7 @@ func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeUndoRequest.ProtoReflect.Descriptor instead.
 func (*MergeUndoRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MergeUndoRequest) GetHash() string {
@@ -2120,7 +2216,7 @@ type DropRequest struct {
 
 func (x *DropRequest) Reset() {
 	*x = DropRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2228,7 @@ func (x *DropRequest) String() string {
 func (*DropRequest) ProtoMessage() {}
 
 func (x *DropRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2241,7 @@ func (x *DropRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropRequest.ProtoReflect.Descriptor instead.
 func (*DropRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DropRequest) GetCell() string {
@@ -2171,7 +2267,7 @@ type LedgerReadRequest struct {
 
 func (x *LedgerReadRequest) Reset() {
 	*x = LedgerReadRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2279,7 @@ func (x *LedgerReadRequest) String() string {
 func (*LedgerReadRequest) ProtoMessage() {}
 
 func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2292,7 @@ func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerReadRequest.ProtoReflect.Descriptor instead.
 func (*LedgerReadRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LedgerReadRequest) GetCell() string {
@@ -2256,7 +2352,7 @@ type LedgerSealRequest struct {
 
 func (x *LedgerSealRequest) Reset() {
 	*x = LedgerSealRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2364,7 @@ func (x *LedgerSealRequest) String() string {
 func (*LedgerSealRequest) ProtoMessage() {}
 
 func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2377,7 @@ func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealRequest.ProtoReflect.Descriptor instead.
 func (*LedgerSealRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
 }
 
 type LedgerSealResponse struct {
@@ -2292,7 +2388,7 @@ type LedgerSealResponse struct {
 
 func (x *LedgerSealResponse) Reset() {
 	*x = LedgerSealResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2400,7 @@ func (x *LedgerSealResponse) String() string {
 func (*LedgerSealResponse) ProtoMessage() {}
 
 func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2413,7 @@ func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealResponse.ProtoReflect.Descriptor instead.
 func (*LedgerSealResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
 }
 
 type LedgerEntry struct {
@@ -2331,7 +2427,7 @@ type LedgerEntry struct {
 
 func (x *LedgerEntry) Reset() {
 	*x = LedgerEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2439,7 @@ func (x *LedgerEntry) String() string {
 func (*LedgerEntry) ProtoMessage() {}
 
 func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2452,7 @@ func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerEntry.ProtoReflect.Descriptor instead.
 func (*LedgerEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LedgerEntry) GetJson() []byte {
@@ -2387,7 +2483,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2495,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2508,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExplainRequest) GetCell() string {
@@ -2459,7 +2555,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2567,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2580,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExplainResponse) GetWhat() string {
@@ -2542,7 +2638,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2650,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2663,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CheckRequest) GetProfile() []byte {
@@ -2610,7 +2706,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2718,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2731,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CheckResponse) GetFaults() []*Fault {
@@ -2680,7 +2776,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_skep_v1_skep_proto_msgTypes[37]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2788,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[37]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2801,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{37}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Fault) GetFile() string {
@@ -2758,7 +2854,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[38]
+	mi := &file_skep_v1_skep_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2866,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[38]
+	mi := &file_skep_v1_skep_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2879,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{38}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{40}
 }
 
 type DoctorResponse struct {
@@ -2795,7 +2891,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[39]
+	mi := &file_skep_v1_skep_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2903,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[39]
+	mi := &file_skep_v1_skep_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2916,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{39}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2843,7 +2939,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skep_v1_skep_proto_msgTypes[40]
+	mi := &file_skep_v1_skep_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2951,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[40]
+	mi := &file_skep_v1_skep_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +2964,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{40}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Finding) GetName() string {
@@ -3004,7 +3100,12 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\rAttachRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\"\x10\n" +
-	"\x0eAttachResponse\"9\n" +
+	"\x0eAttachResponse\"8\n" +
+	"\x0eForwardRequest\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\")\n" +
+	"\x0fForwardResponse\x12\x16\n" +
+	"\x06ticket\x18\x01 \x01(\tR\x06ticket\"9\n" +
 	"\vDiffRequest\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\"l\n" +
@@ -3134,8 +3235,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x18UPGRADE_PART_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13UPGRADE_PART_WORKER\x10\x01\x12\x16\n" +
 	"\x12UPGRADE_PART_SKEPD\x10\x02\x12\x16\n" +
-	"\x12UPGRADE_PART_BOXES\x10\x032\xcf\n" +
-	"\n" +
+	"\x12UPGRADE_PART_BOXES\x10\x032\x8d\v\n" +
 	"\x04Skep\x12<\n" +
 	"\aVersion\x12\x17.skep.v1.VersionRequest\x1a\x18.skep.v1.VersionResponse\x120\n" +
 	"\x03Run\x12\x13.skep.v1.RunRequest\x1a\x12.skep.v1.CellEvent0\x01\x123\n" +
@@ -3143,7 +3243,8 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x03Get\x12\x13.skep.v1.GetRequest\x1a\r.skep.v1.Cell\x12+\n" +
 	"\x04Stop\x12\x14.skep.v1.StopRequest\x1a\r.skep.v1.Cell\x121\n" +
 	"\x04Logs\x12\x14.skep.v1.LogsRequest\x1a\x11.skep.v1.LogChunk0\x01\x129\n" +
-	"\x06Attach\x12\x16.skep.v1.AttachRequest\x1a\x17.skep.v1.AttachResponse\x122\n" +
+	"\x06Attach\x12\x16.skep.v1.AttachRequest\x1a\x17.skep.v1.AttachResponse\x12<\n" +
+	"\aForward\x12\x17.skep.v1.ForwardRequest\x1a\x18.skep.v1.ForwardResponse\x122\n" +
 	"\x04Diff\x12\x14.skep.v1.DiffRequest\x1a\x12.skep.v1.DiffChunk0\x01\x12<\n" +
 	"\tMergePlan\x12\x19.skep.v1.MergePlanRequest\x1a\x12.skep.v1.DiffChunk0\x01\x129\n" +
 	"\vMergeCommit\x12\x1b.skep.v1.MergeCommitRequest\x1a\r.skep.v1.Cell\x127\n" +
@@ -3177,7 +3278,7 @@ func file_skep_v1_skep_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_skep_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_skep_v1_skep_proto_goTypes = []any{
 	(CellState)(0),                 // 0: skep.v1.CellState
 	(UpgradePart)(0),               // 1: skep.v1.UpgradePart
@@ -3200,38 +3301,40 @@ var file_skep_v1_skep_proto_goTypes = []any{
 	(*LogChunk)(nil),               // 18: skep.v1.LogChunk
 	(*AttachRequest)(nil),          // 19: skep.v1.AttachRequest
 	(*AttachResponse)(nil),         // 20: skep.v1.AttachResponse
-	(*DiffRequest)(nil),            // 21: skep.v1.DiffRequest
-	(*DiffChunk)(nil),              // 22: skep.v1.DiffChunk
-	(*DiffEntry)(nil),              // 23: skep.v1.DiffEntry
-	(*FileSide)(nil),               // 24: skep.v1.FileSide
-	(*Xattr)(nil),                  // 25: skep.v1.Xattr
-	(*MergePlanRequest)(nil),       // 26: skep.v1.MergePlanRequest
-	(*MergeCommitRequest)(nil),     // 27: skep.v1.MergeCommitRequest
-	(*MergeAbortRequest)(nil),      // 28: skep.v1.MergeAbortRequest
-	(*MergeUndoRequest)(nil),       // 29: skep.v1.MergeUndoRequest
-	(*DropRequest)(nil),            // 30: skep.v1.DropRequest
-	(*LedgerReadRequest)(nil),      // 31: skep.v1.LedgerReadRequest
-	(*LedgerSealRequest)(nil),      // 32: skep.v1.LedgerSealRequest
-	(*LedgerSealResponse)(nil),     // 33: skep.v1.LedgerSealResponse
-	(*LedgerEntry)(nil),            // 34: skep.v1.LedgerEntry
-	(*ExplainRequest)(nil),         // 35: skep.v1.ExplainRequest
-	(*ExplainResponse)(nil),        // 36: skep.v1.ExplainResponse
-	(*CheckRequest)(nil),           // 37: skep.v1.CheckRequest
-	(*CheckResponse)(nil),          // 38: skep.v1.CheckResponse
-	(*Fault)(nil),                  // 39: skep.v1.Fault
-	(*DoctorRequest)(nil),          // 40: skep.v1.DoctorRequest
-	(*DoctorResponse)(nil),         // 41: skep.v1.DoctorResponse
-	(*Finding)(nil),                // 42: skep.v1.Finding
-	nil,                            // 43: skep.v1.RunRequest.EnvEntry
-	(*ListApprovalsRequest)(nil),   // 44: skep.v1.ListApprovalsRequest
-	(*DecideApprovalRequest)(nil),  // 45: skep.v1.DecideApprovalRequest
-	(*RevokeApprovalRequest)(nil),  // 46: skep.v1.RevokeApprovalRequest
-	(*ListApprovalsResponse)(nil),  // 47: skep.v1.ListApprovalsResponse
-	(*Card)(nil),                   // 48: skep.v1.Card
-	(*RevokeApprovalResponse)(nil), // 49: skep.v1.RevokeApprovalResponse
+	(*ForwardRequest)(nil),         // 21: skep.v1.ForwardRequest
+	(*ForwardResponse)(nil),        // 22: skep.v1.ForwardResponse
+	(*DiffRequest)(nil),            // 23: skep.v1.DiffRequest
+	(*DiffChunk)(nil),              // 24: skep.v1.DiffChunk
+	(*DiffEntry)(nil),              // 25: skep.v1.DiffEntry
+	(*FileSide)(nil),               // 26: skep.v1.FileSide
+	(*Xattr)(nil),                  // 27: skep.v1.Xattr
+	(*MergePlanRequest)(nil),       // 28: skep.v1.MergePlanRequest
+	(*MergeCommitRequest)(nil),     // 29: skep.v1.MergeCommitRequest
+	(*MergeAbortRequest)(nil),      // 30: skep.v1.MergeAbortRequest
+	(*MergeUndoRequest)(nil),       // 31: skep.v1.MergeUndoRequest
+	(*DropRequest)(nil),            // 32: skep.v1.DropRequest
+	(*LedgerReadRequest)(nil),      // 33: skep.v1.LedgerReadRequest
+	(*LedgerSealRequest)(nil),      // 34: skep.v1.LedgerSealRequest
+	(*LedgerSealResponse)(nil),     // 35: skep.v1.LedgerSealResponse
+	(*LedgerEntry)(nil),            // 36: skep.v1.LedgerEntry
+	(*ExplainRequest)(nil),         // 37: skep.v1.ExplainRequest
+	(*ExplainResponse)(nil),        // 38: skep.v1.ExplainResponse
+	(*CheckRequest)(nil),           // 39: skep.v1.CheckRequest
+	(*CheckResponse)(nil),          // 40: skep.v1.CheckResponse
+	(*Fault)(nil),                  // 41: skep.v1.Fault
+	(*DoctorRequest)(nil),          // 42: skep.v1.DoctorRequest
+	(*DoctorResponse)(nil),         // 43: skep.v1.DoctorResponse
+	(*Finding)(nil),                // 44: skep.v1.Finding
+	nil,                            // 45: skep.v1.RunRequest.EnvEntry
+	(*ListApprovalsRequest)(nil),   // 46: skep.v1.ListApprovalsRequest
+	(*DecideApprovalRequest)(nil),  // 47: skep.v1.DecideApprovalRequest
+	(*RevokeApprovalRequest)(nil),  // 48: skep.v1.RevokeApprovalRequest
+	(*ListApprovalsResponse)(nil),  // 49: skep.v1.ListApprovalsResponse
+	(*Card)(nil),                   // 50: skep.v1.Card
+	(*RevokeApprovalResponse)(nil), // 51: skep.v1.RevokeApprovalResponse
 }
 var file_skep_v1_skep_proto_depIdxs = []int32{
-	43, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
+	45, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
 	6,  // 1: skep.v1.RunRequest.terminal:type_name -> skep.v1.TerminalSize
 	5,  // 2: skep.v1.RunRequest.host_keys:type_name -> skep.v1.HostKey
 	0,  // 3: skep.v1.Cell.state:type_name -> skep.v1.CellState
@@ -3239,12 +3342,12 @@ var file_skep_v1_skep_proto_depIdxs = []int32{
 	1,  // 5: skep.v1.UpgradeRequest.part:type_name -> skep.v1.UpgradePart
 	7,  // 6: skep.v1.CellEvent.cell:type_name -> skep.v1.Cell
 	7,  // 7: skep.v1.ListResponse.cells:type_name -> skep.v1.Cell
-	23, // 8: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
-	24, // 9: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
-	24, // 10: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
-	25, // 11: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
-	39, // 12: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
-	42, // 13: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
+	25, // 8: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
+	26, // 9: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
+	26, // 10: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
+	27, // 11: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
+	41, // 12: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
+	44, // 13: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
 	2,  // 14: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
 	4,  // 15: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
 	13, // 16: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
@@ -3252,47 +3355,49 @@ var file_skep_v1_skep_proto_depIdxs = []int32{
 	16, // 18: skep.v1.Skep.Stop:input_type -> skep.v1.StopRequest
 	17, // 19: skep.v1.Skep.Logs:input_type -> skep.v1.LogsRequest
 	19, // 20: skep.v1.Skep.Attach:input_type -> skep.v1.AttachRequest
-	21, // 21: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
-	26, // 22: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
-	27, // 23: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
-	28, // 24: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
-	29, // 25: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
-	30, // 26: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
-	44, // 27: skep.v1.Skep.ListApprovals:input_type -> skep.v1.ListApprovalsRequest
-	45, // 28: skep.v1.Skep.DecideApproval:input_type -> skep.v1.DecideApprovalRequest
-	46, // 29: skep.v1.Skep.RevokeApproval:input_type -> skep.v1.RevokeApprovalRequest
-	31, // 30: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
-	32, // 31: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
-	35, // 32: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
-	37, // 33: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
-	40, // 34: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
-	9,  // 35: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
-	10, // 36: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
-	3,  // 37: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
-	12, // 38: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
-	14, // 39: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
-	7,  // 40: skep.v1.Skep.Get:output_type -> skep.v1.Cell
-	7,  // 41: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
-	18, // 42: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
-	20, // 43: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
-	22, // 44: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
-	22, // 45: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
-	7,  // 46: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
-	7,  // 47: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
-	7,  // 48: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
-	7,  // 49: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
-	47, // 50: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
-	48, // 51: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
-	49, // 52: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
-	34, // 53: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
-	33, // 54: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
-	36, // 55: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
-	38, // 56: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
-	41, // 57: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
-	12, // 58: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
-	11, // 59: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
-	37, // [37:60] is the sub-list for method output_type
-	14, // [14:37] is the sub-list for method input_type
+	21, // 21: skep.v1.Skep.Forward:input_type -> skep.v1.ForwardRequest
+	23, // 22: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
+	28, // 23: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
+	29, // 24: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
+	30, // 25: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
+	31, // 26: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
+	32, // 27: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
+	46, // 28: skep.v1.Skep.ListApprovals:input_type -> skep.v1.ListApprovalsRequest
+	47, // 29: skep.v1.Skep.DecideApproval:input_type -> skep.v1.DecideApprovalRequest
+	48, // 30: skep.v1.Skep.RevokeApproval:input_type -> skep.v1.RevokeApprovalRequest
+	33, // 31: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
+	34, // 32: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
+	37, // 33: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
+	39, // 34: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
+	42, // 35: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
+	9,  // 36: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
+	10, // 37: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
+	3,  // 38: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
+	12, // 39: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
+	14, // 40: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
+	7,  // 41: skep.v1.Skep.Get:output_type -> skep.v1.Cell
+	7,  // 42: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
+	18, // 43: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
+	20, // 44: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
+	22, // 45: skep.v1.Skep.Forward:output_type -> skep.v1.ForwardResponse
+	24, // 46: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
+	24, // 47: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
+	7,  // 48: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
+	7,  // 49: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
+	7,  // 50: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
+	7,  // 51: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
+	49, // 52: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
+	50, // 53: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
+	51, // 54: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
+	36, // 55: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
+	35, // 56: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
+	38, // 57: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
+	40, // 58: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
+	43, // 59: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
+	12, // 60: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
+	11, // 61: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
+	38, // [38:62] is the sub-list for method output_type
+	14, // [14:38] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -3310,7 +3415,7 @@ func file_skep_v1_skep_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_skep_proto_rawDesc), len(file_skep_v1_skep_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -55,10 +55,12 @@ func Statuses(c *cobra.Command) []Row {
 	}
 	rows := []Row{{"0", "done"}, {"1", "refused or failed; the sentence says why"}, {"2", "the command line is wrong"}}
 	switch c.CommandPath() {
-	case "skep", "skep attach", "skep diff", "skep drop", "skep ledger show", "skep logs", "skep merge", "skep stop", "skep why":
+	case "skep", "skep attach", "skep diff", "skep drop", "skep forward", "skep ledger show", "skep logs", "skep merge", "skep stop", "skep why":
 		rows = append(rows, Row{"3", "no such cell, or no such event"})
 	}
 	switch c.CommandPath() {
+	case "skep forward":
+		rows[0].Text = "ctrl-c, or the cell has ended"
 	case "skep diff":
 		rows[1].Text += "; with --exit-code: there are differences"
 	case "skep doctor":

@@ -109,6 +109,15 @@ func (l *Link) Part(ctx context.Context) error {
 	return nil
 }
 
+// Forward has the box deliver what its owner sends over a channel, which stays the
+// caller's (package forwarding). When it returns, the port is open.
+func (l *Link) Forward(ctx context.Context, channel *os.File) error {
+	if err := l.lifeline.Ask(ctx, lifeline.Forward, channel); err != nil {
+		return fmt.Errorf("open a port of a cell: %w", err)
+	}
+	return nil
+}
+
 // Policy is the one that the box has, nil where another skepd sent it.
 func (l *Link) Policy() *skepv1.BoxPolicy {
 	l.mu.Lock()

@@ -53,6 +53,8 @@ const (
 	SkepLogsProcedure = "/skep.v1.Skep/Logs"
 	// SkepAttachProcedure is the fully-qualified name of the Skep's Attach RPC.
 	SkepAttachProcedure = "/skep.v1.Skep/Attach"
+	// SkepForwardProcedure is the fully-qualified name of the Skep's Forward RPC.
+	SkepForwardProcedure = "/skep.v1.Skep/Forward"
 	// SkepDiffProcedure is the fully-qualified name of the Skep's Diff RPC.
 	SkepDiffProcedure = "/skep.v1.Skep/Diff"
 	// SkepMergePlanProcedure is the fully-qualified name of the Skep's MergePlan RPC.
@@ -100,6 +102,8 @@ type SkepClient interface {
 	Logs(context.Context, *connect.Request[v1.LogsRequest]) (*connect.ServerStreamForClient[v1.LogChunk], error)
 	// Attach hands the descriptor of a ticket to the cell as its one attached client.
 	Attach(context.Context, *connect.Request[v1.AttachRequest]) (*connect.Response[v1.AttachResponse], error)
+	// Forward opens a port of a running cell for its owner, from the host (boundary.md, B178): what the ticket holds is a channel to the cell's box.
+	Forward(context.Context, *connect.Request[v1.ForwardRequest]) (*connect.Response[v1.ForwardResponse], error)
 	// Diff lists base against layer; the ticket carries the granted roots.
 	Diff(context.Context, *connect.Request[v1.DiffRequest]) (*connect.ServerStreamForClient[v1.DiffChunk], error)
 	// MergePlan fixes the difference that is to be merged and opens the layer for the caller.
@@ -182,6 +186,12 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			httpClient,
 			baseURL+SkepAttachProcedure,
 			connect.WithSchema(skepMethods.ByName("Attach")),
+			connect.WithClientOptions(opts...),
+		),
+		forward: connect.NewClient[v1.ForwardRequest, v1.ForwardResponse](
+			httpClient,
+			baseURL+SkepForwardProcedure,
+			connect.WithSchema(skepMethods.ByName("Forward")),
 			connect.WithClientOptions(opts...),
 		),
 		diff: connect.NewClient[v1.DiffRequest, v1.DiffChunk](
@@ -292,6 +302,7 @@ type skepClient struct {
 	stop           *connect.Client[v1.StopRequest, v1.Cell]
 	logs           *connect.Client[v1.LogsRequest, v1.LogChunk]
 	attach         *connect.Client[v1.AttachRequest, v1.AttachResponse]
+	forward        *connect.Client[v1.ForwardRequest, v1.ForwardResponse]
 	diff           *connect.Client[v1.DiffRequest, v1.DiffChunk]
 	mergePlan      *connect.Client[v1.MergePlanRequest, v1.DiffChunk]
 	mergeCommit    *connect.Client[v1.MergeCommitRequest, v1.Cell]
@@ -343,6 +354,11 @@ func (c *skepClient) Logs(ctx context.Context, req *connect.Request[v1.LogsReque
 // Attach calls skep.v1.Skep.Attach.
 func (c *skepClient) Attach(ctx context.Context, req *connect.Request[v1.AttachRequest]) (*connect.Response[v1.AttachResponse], error) {
 	return c.attach.CallUnary(ctx, req)
+}
+
+// Forward calls skep.v1.Skep.Forward.
+func (c *skepClient) Forward(ctx context.Context, req *connect.Request[v1.ForwardRequest]) (*connect.Response[v1.ForwardResponse], error) {
+	return c.forward.CallUnary(ctx, req)
 }
 
 // Diff calls skep.v1.Skep.Diff.
@@ -438,6 +454,8 @@ type SkepHandler interface {
 	Logs(context.Context, *connect.Request[v1.LogsRequest], *connect.ServerStream[v1.LogChunk]) error
 	// Attach hands the descriptor of a ticket to the cell as its one attached client.
 	Attach(context.Context, *connect.Request[v1.AttachRequest]) (*connect.Response[v1.AttachResponse], error)
+	// Forward opens a port of a running cell for its owner, from the host (boundary.md, B178): what the ticket holds is a channel to the cell's box.
+	Forward(context.Context, *connect.Request[v1.ForwardRequest]) (*connect.Response[v1.ForwardResponse], error)
 	// Diff lists base against layer; the ticket carries the granted roots.
 	Diff(context.Context, *connect.Request[v1.DiffRequest], *connect.ServerStream[v1.DiffChunk]) error
 	// MergePlan fixes the difference that is to be merged and opens the layer for the caller.
@@ -516,6 +534,12 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 		SkepAttachProcedure,
 		svc.Attach,
 		connect.WithSchema(skepMethods.ByName("Attach")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepForwardHandler := connect.NewUnaryHandler(
+		SkepForwardProcedure,
+		svc.Forward,
+		connect.WithSchema(skepMethods.ByName("Forward")),
 		connect.WithHandlerOptions(opts...),
 	)
 	skepDiffHandler := connect.NewServerStreamHandler(
@@ -630,6 +654,8 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 			skepLogsHandler.ServeHTTP(w, r)
 		case SkepAttachProcedure:
 			skepAttachHandler.ServeHTTP(w, r)
+		case SkepForwardProcedure:
+			skepForwardHandler.ServeHTTP(w, r)
 		case SkepDiffProcedure:
 			skepDiffHandler.ServeHTTP(w, r)
 		case SkepMergePlanProcedure:
@@ -697,6 +723,10 @@ func (UnimplementedSkepHandler) Logs(context.Context, *connect.Request[v1.LogsRe
 
 func (UnimplementedSkepHandler) Attach(context.Context, *connect.Request[v1.AttachRequest]) (*connect.Response[v1.AttachResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Attach is not implemented"))
+}
+
+func (UnimplementedSkepHandler) Forward(context.Context, *connect.Request[v1.ForwardRequest]) (*connect.Response[v1.ForwardResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Forward is not implemented"))
 }
 
 func (UnimplementedSkepHandler) Diff(context.Context, *connect.Request[v1.DiffRequest], *connect.ServerStream[v1.DiffChunk]) error {
