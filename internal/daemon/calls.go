@@ -7,12 +7,11 @@ import (
 
 	v1 "skep.dev/skep/api/skep/v1/skepv1connect"
 	"skep.dev/skep/internal/daemon/door"
-	"skep.dev/skep/internal/daemon/forwards"
 	"skep.dev/skep/internal/daemon/greeting"
 	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/daemon/reaching"
 	"skep.dev/skep/internal/daemon/upgrade"
 	"skep.dev/skep/internal/daemon/wire"
-	"skep.dev/skep/internal/ledger/kind"
 )
 
 // call is one line of the API: what it is called, who may, what does it.
@@ -28,6 +27,7 @@ func (d *Daemon) calls() []call {
 	o, owner := wire.Options(), peer.OneOf(d.Owners)
 	g := greeting.Greeting{Version: d.Version, Commit: d.Commit, State: d.State, Instance: d.instance, Fault: d.Fault}
 	u := &upgrade.Programs{Worker: d.replaceWorker, Skepd: d.succeed, Boxes: d.replaceBoxes, Log: d.Log}
+	reach := &reaching.Reaching{Find: d.idOf, Cell: d.reached, Note: d.noted, Desk: d.desk}
 	return []call{
 		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, g.Answer, o...)},
 		{v1.SkepRunProcedure, owner, g.Check(connect.NewServerStreamHandler(v1.SkepRunProcedure, d.run, o...))},
@@ -37,8 +37,8 @@ func (d *Daemon) calls() []call {
 		{v1.SkepGetProcedure, owner, connect.NewUnaryHandler(v1.SkepGetProcedure, d.reading.Get, o...)},
 		{v1.SkepStopProcedure, owner, connect.NewUnaryHandler(v1.SkepStopProcedure, d.stopCell, o...)},
 		{v1.SkepLogsProcedure, owner, door.Yield(d.reading.Leaving, connect.NewServerStreamHandler(v1.SkepLogsProcedure, d.reading.Logs, o...))},
-		{v1.SkepAttachProcedure, owner, connect.NewUnaryHandler(v1.SkepAttachProcedure, d.attach, o...)},
-		{v1.SkepForwardProcedure, owner, connect.NewUnaryHandler(v1.SkepForwardProcedure, d.forwards().Open, o...)},
+		{v1.SkepAttachProcedure, owner, connect.NewUnaryHandler(v1.SkepAttachProcedure, reach.Attach, o...)},
+		{v1.SkepForwardProcedure, owner, connect.NewUnaryHandler(v1.SkepForwardProcedure, reach.Forward, o...)},
 		{v1.SkepDiffProcedure, owner, connect.NewServerStreamHandler(v1.SkepDiffProcedure, d.changes.Diff, o...)},
 		{v1.SkepMergePlanProcedure, owner, connect.NewServerStreamHandler(v1.SkepMergePlanProcedure, d.changes.MergePlan, o...)},
 		{v1.SkepMergeCommitProcedure, owner, connect.NewUnaryHandler(v1.SkepMergeCommitProcedure, d.changes.MergeCommit, o...)},
@@ -53,26 +53,6 @@ func (d *Daemon) calls() []call {
 		{v1.SkepExplainProcedure, owner, connect.NewUnaryHandler(v1.SkepExplainProcedure, d.reading.Explain, o...)},
 		{v1.SkepCheckProcedure, owner, connect.NewUnaryHandler(v1.SkepCheckProcedure, d.advice.Check, o...)},
 		{v1.SkepDoctorProcedure, owner, connect.NewUnaryHandler(v1.SkepDoctorProcedure, d.advice.Doctor, o...)},
-	}
-}
-
-// forwards are the ports of cells that their owners open.
-func (d *Daemon) forwards() *forwards.Forwards {
-	return &forwards.Forwards{
-		Desk: d.desk,
-		Find: func(ref string) (string, error) {
-			r, err := d.find(ref)
-			return r.ID, err
-		},
-		Box: func(cell string) forwards.Box {
-			if l := d.lifeOf(cell); l != nil && l.cell() != nil {
-				return l.boundary.Now().Link
-			}
-			return nil
-		},
-		Note: func(cell, text string) error {
-			return d.record.Append(cell, &kind.Note{By: "skepd", Text: kind.Bytes(text)})
-		},
 	}
 }
 

@@ -99,7 +99,11 @@ func (d *Daemon) noteAll(text string) {
 }
 
 func (d *Daemon) note(l *life, text string) {
-	if err := d.record.Append(l.id, &kind.Note{By: "skepd", Text: kind.Bytes(text)}); err != nil {
+	if err := d.noted(l.id, text); err != nil {
 		d.Log.Error("a replacement was not recorded", "cell", l.id, "err", err)
 	}
+}
+
+func (d *Daemon) noted(id, text string) error {
+	return d.record.Append(id, &kind.Note{By: "skepd", Text: kind.Bytes(text)})
 }

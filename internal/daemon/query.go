@@ -8,9 +8,10 @@ import (
 	"connectrpc.com/connect"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/cell"
+	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/cells"
-	"skep.dev/skep/internal/daemon/peer"
-	"skep.dev/skep/internal/handover"
+	"skep.dev/skep/internal/daemon/reaching"
 )
 
 // find resolves a reference into a record, with the API's error.
@@ -54,31 +55,22 @@ func (d *Daemon) stopCell(ctx context.Context, q *connect.Request[skepv1.StopReq
 	return connect.NewResponse(cells.Message(r)), nil
 }
 
-// attach hands the caller's socket to the warden as the cell's one client.
-func (d *Daemon) attach(ctx context.Context, q *connect.Request[skepv1.AttachRequest]) (*connect.Response[skepv1.AttachResponse], error) {
-	r, err := d.find(q.Msg.Cell)
-	if err != nil {
-		return nil, err
-	}
-	p, _ := peer.Of(ctx)
-	bundle, err := d.desk.Take(q.Msg.Ticket, p.UID)
-	if err != nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
-	}
-	defer bundle.Close()
-	client := bundle.Take(handover.RoleStdio, "")
-	if client == nil {
-		return nil, invalid(errors.New("the ticket holds no stdio socket"))
-	}
-	defer func() { _ = client.Close() }()
-	l := d.lifeOf(r.ID)
+// idOf is find for who needs the id.
+func (d *Daemon) idOf(ref string) (string, error) {
+	r, err := d.find(ref)
+	return r.ID, err
+}
+
+// reached is a cell that runs, as its owner reaches it.
+func (d *Daemon) reached(id string) reaching.Cell {
+	l := d.lifeOf(id)
 	if l == nil || l.cell() == nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the cell does not run: `skep logs` shows what it wrote"))
+		return nil
 	}
-	if err := l.cell().Attach(client); err != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, err)
-	}
-	return connect.NewResponse(&skepv1.AttachResponse{}), nil
+	return struct {
+		cell.Running
+		*boxlink.Link
+	}{l.cell(), l.boundary.Now().Link}
 }
 
 func invalid(err error) error { return connect.NewError(connect.CodeInvalidArgument, err) }

@@ -1,4 +1,4 @@
-package forwards
+package reaching
 
 import (
 	"context"
@@ -27,6 +27,8 @@ func (b *box) Forward(_ context.Context, channel *os.File) (err error) {
 	return err
 }
 
+func (b *box) Attach(*os.File) error { return nil }
+
 type clock struct{}
 
 func (clock) Now() time.Time { return time.Now() }
@@ -36,15 +38,15 @@ func (clock) AfterFunc(d time.Duration, f func()) func() {
 }
 
 // Nothing is opened that is not recorded first, that the cell cannot serve, or for nobody.
-func TestOpen(t *testing.T) {
+func TestForward(t *testing.T) {
 	var noted []string
 	b, desk := &box{}, handover.NewDesk(clock{})
 	t.Cleanup(desk.Close)
 	runs := true
 	var unrecorded error
-	f := &Forwards{
+	f := &Reaching{
 		Desk: desk, Find: func(ref string) (string, error) { return "cell-" + ref, nil },
-		Box: func(string) Box {
+		Cell: func(string) Cell {
 			if runs {
 				return b
 			}
@@ -53,7 +55,7 @@ func TestOpen(t *testing.T) {
 		Note: func(cell, text string) error { noted = append(noted, cell+": "+text); return unrecorded },
 	}
 	open := func(port uint32) (*connect.Response[skepv1.ForwardResponse], connect.Code) {
-		r, err := f.Open(t.Context(), connect.NewRequest(&skepv1.ForwardRequest{Cell: "a", Port: port}))
+		r, err := f.Forward(t.Context(), connect.NewRequest(&skepv1.ForwardRequest{Cell: "a", Port: port}))
 		return r, connect.CodeOf(err)
 	}
 	for _, port := range []uint32{0, 65001, 65053, 70000} {
