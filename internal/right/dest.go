@@ -83,12 +83,25 @@ func ParseDestIP(s string) (Dest, error) {
 		return Dest{}, fmt.Errorf("%q: an address with a zone is never allowed", s)
 	}
 	a = a.Unmap()
+	if name.InPools(a) {
+		return Dest{}, ownPools(s)
+	}
 	return Dest{Kind: Literal, Prefix: netip.PrefixFrom(a, a.BitLen())}, nil
+}
+
+// ownPools refuses what only stands for names inside a cell (B55, B56).
+func ownPools(s string) error {
+	return fmt.Errorf("%q lies in the cell's own address pools; a real destination there is a name with resolve", s)
 }
 
 // ParseDestCIDR takes the value of `cidr`.
 func ParseDestCIDR(s string) (Dest, error) {
 	p, err := ParseCIDR(s)
+	for _, pool := range []netip.Prefix{name.Pool4(), name.Pool6()} {
+		if err == nil && pool.Contains(p.Addr()) && p.Bits() >= pool.Bits() {
+			err = ownPools(s)
+		}
+	}
 	return Dest{Kind: Literal, Prefix: p}, err
 }
 
