@@ -22,9 +22,12 @@ const (
 )
 
 type AttachRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bundle        []byte                 `protobuf:"bytes,1,opt,name=bundle,proto3" json:"bundle,omitempty"` // YAML (B211), at most 256 KiB
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`     // what faults call the bundle; empty: "bundle"
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Bundle []byte                 `protobuf:"bytes,1,opt,name=bundle,proto3" json:"bundle,omitempty"` // YAML (B211), at most 256 KiB
+	Name   string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`     // what faults call the bundle; empty: "bundle"
+	// Which life of the agent this is, greater than every earlier one's; 0: the connector counts. It is recorded, with the policy, before the call answers, and so before the guest runs.
+	Generation    uint64  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	PoolSlice     *uint32 `protobuf:"varint,4,opt,name=pool_slice,json=poolSlice,proto3,oneof" json:"pool_slice,omitempty"` // that skep-init is given: no two generations of one agent have the same
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -71,6 +74,20 @@ func (x *AttachRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *AttachRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *AttachRequest) GetPoolSlice() uint32 {
+	if x != nil && x.PoolSlice != nil {
+		return *x.PoolSlice
+	}
+	return 0
 }
 
 type AttachResponse struct {
@@ -637,10 +654,16 @@ var File_connector_v1_connector_proto protoreflect.FileDescriptor
 
 const file_connector_v1_connector_proto_rawDesc = "" +
 	"\n" +
-	"\x1cconnector/v1/connector.proto\x12\fconnector.v1\";\n" +
+	"\x1cconnector/v1/connector.proto\x12\fconnector.v1\"\x8e\x01\n" +
 	"\rAttachRequest\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\fR\x06bundle\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xdf\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\x12\"\n" +
+	"\n" +
+	"pool_slice\x18\x04 \x01(\rH\x00R\tpoolSlice\x88\x01\x01B\r\n" +
+	"\v_pool_slice\"\xdf\x01\n" +
 	"\x0eAttachResponse\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12#\n" +
 	"\regress_socket\x18\x02 \x01(\tR\fegressSocket\x12%\n" +
@@ -740,6 +763,7 @@ func file_connector_v1_connector_proto_init() {
 	if File_connector_v1_connector_proto != nil {
 		return
 	}
+	file_connector_v1_connector_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

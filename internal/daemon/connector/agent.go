@@ -30,15 +30,16 @@ var errGone = errors.New("the box has ended")
 
 // running is one box and what it was told.
 type running struct {
-	who    identity
-	sink   *Sink
-	counts *metrics.Counts
-	open   map[string]int64 // flows by transport, as the records have it; hear's own
-	socket string
-	below  string // the directory that is the socket's alone, or ""
-	conn   *link.Conn
-	file   *os.File // of conn
-	cmd    *exec.Cmd
+	who     identity
+	sink    *Sink
+	counts  *metrics.Counts
+	open    map[string]int64 // flows by transport, as the records have it; hear's own
+	socket  string
+	below   string       // the directory that is the socket's alone, or ""
+	publish func() error // has the socket found
+	conn    *link.Conn
+	file    *os.File // of conn
+	cmd     *exec.Cmd
 
 	asking    sync.Mutex // one question at a time
 	installed chan link.Installed
@@ -47,17 +48,18 @@ type running struct {
 	ended     error         // set before gone is closed: nil after an order to end
 }
 
-// start makes the socket, starts a box behind it, and waits until that serves under the policy.
+// start makes the socket, starts a box behind it, and waits until that serves under the
+// policy. Nobody finds the socket before it is published.
 func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy) (*running, error) {
-	egress, err := Listen(socket, c.owner())
+	egress, publish, err := Prepare(socket, c.owner())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = egress.Close() }()
 	who.Listener = socket
 	r := &running{
-		below: c.own(socket),
-		who:   who, sink: c.Sink, counts: c.Counts, open: map[string]int64{}, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
+		below: c.own(socket), publish: publish,
+		who: who, sink: c.Sink, counts: c.Counts, open: map[string]int64{}, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
 		gone: make(chan struct{}),
 	}
 	if err := r.spawn(c, egress); err != nil {
@@ -113,7 +115,7 @@ func (r *running) hear() {
 // tidy removes the socket, and its directory if that was made for it.
 func (r *running) tidy() {
 	if !strings.HasPrefix(r.socket, onTCP) {
-		_ = os.Remove(r.socket)
+		_, _ = os.Remove(r.socket+unnamed), os.Remove(r.socket)
 	}
 	if r.below != "" {
 		_ = os.Remove(r.below) // unless something else is in it

@@ -36,7 +36,7 @@ func (c *Connector) Refresh(ctx context.Context, id, path string) (expiry time.T
 			return err
 		}
 		s.expiry = expiry
-		return c.Sink.event(s.run.who, "refreshed", "")
+		return c.Sink.event(s.run.who, event{Kind: "refreshed"})
 	})
 	return expiry, err
 }
@@ -61,7 +61,7 @@ func (c *Connector) detach(s *slot) error {
 	case run.ended != nil:
 		return fmt.Errorf("detach %s: its box ended before its flows were recorded: %w", run.who.Sandbox, run.ended)
 	}
-	return c.Sink.event(run.who, "detached", "")
+	return c.Sink.event(run.who, event{Kind: "detached"})
 }
 
 // Status tells how one agent stands, or with an empty id all that are attached, in order.

@@ -49,10 +49,10 @@ type Connector struct {
 	UDP        bool            // connect-udp is served
 	Flows      int             // of one agent; 0: the most there may be
 	Head, Idle time.Duration   // 0: the defaults
-	Generation uint64          // of the first agent; each later one has the next
 
 	mu       sync.Mutex
 	agents   map[string]*slot
+	lineages map[string]*lineage
 	attached uint64
 	closed   bool
 }
@@ -138,17 +138,17 @@ func (s *slot) lives() bool {
 
 // Attach gives the agent of a bundle its boundary. The same bundle again gives the same
 // socket; a changed one is a swap of the policy (B210). name is what faults call the bundle.
-func (c *Connector) Attach(ctx context.Context, name string, src []byte) (Attached, error) {
+func (c *Connector) Attach(ctx context.Context, name string, src []byte, life Life) (Attached, error) {
 	b, faults := bundle.Parse(name, src)
 	if faults != nil {
 		return Attached{}, faults.Err()
 	}
-	return c.AttachAt(ctx, b, sha256.Sum256(src), "")
+	return c.AttachAt(ctx, b, sha256.Sum256(src), "", life)
 }
 
 // AttachAt attaches a bundle that was read, at a socket of the caller's choice, or with
 // an empty one at the agent's own below Dir.
-func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha256.Size]byte, socket string) (Attached, error) {
+func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha256.Size]byte, socket string, life Life) (Attached, error) {
 	expiry, err := c.verify(ctx, b, b.Credential)
 	if err != nil {
 		return Attached{}, err
@@ -162,7 +162,7 @@ func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha2
 		socket = filepath.Join(c.Dir, b.Agent, "egress.sock")
 	}
 	err = c.use(b.Agent, func(s *slot) error {
-		if err := c.attach(ctx, s, b, p, socket, s.digest != digest); err != nil {
+		if err := c.attach(ctx, s, b, p, socket, life, s.digest != digest); err != nil {
 			return err
 		}
 		s.digest, s.bundle, s.policy, s.expiry = digest, b, p, expiry
@@ -173,21 +173,32 @@ func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha2
 }
 
 // attach starts a box, or swaps the policy of the one there is.
-func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p policy.Policy, socket string, changed bool) error {
+func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p policy.Policy, socket string, life Life, changed bool) error {
 	if !s.lives() {
-		who := c.identityOf(b)
+		if err := c.fresh(b.Agent, life); err != nil {
+			return fmt.Errorf("attach %s: %w", b.Agent, err)
+		}
+		who := c.identityOf(b, life)
 		run, err := start(ctx, c, who, socket, p)
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
 		}
-		if err := c.Sink.event(run.who, "attached", ""); err != nil {
-			run.kill() // what is not recorded does not happen
+		err = c.Sink.event(run.who, event{Kind: "attached", Policy: p.Version})
+		if err == nil { // what is not recorded does not happen
+			err = run.publish()
+		}
+		if err != nil {
+			run.kill()
 			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
 		}
 		s.run = run
+		c.began(b.Agent, life)
 		c.Counts.Attached(who.Generation)
 		go c.watch(run)
 		return nil
+	}
+	if is := s.run.who; life.Generation != 0 && life.Generation != is.Generation || life.Slice != nil && (is.Slice == nil || *life.Slice != *is.Slice) {
+		return fmt.Errorf("attach %s: generation %d is attached; detach it first", b.Agent, is.Generation)
 	}
 	if !changed && s.policy.Version == p.Version {
 		return nil
@@ -200,7 +211,7 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 	if err != nil {
 		return fmt.Errorf("change what %s may reach: %w", b.Agent, err)
 	}
-	return c.Sink.event(s.run.who, "swapped", "")
+	return c.Sink.event(s.run.who, event{Kind: "swapped", Policy: p.Version})
 }
 
 // owner is whom sockets belong to. Root, who has no need of it, stands for nobody else.
@@ -223,16 +234,19 @@ func (c *Connector) own(socket string) string {
 func (c *Connector) watch(r *running) {
 	<-r.gone
 	if r.ended != nil {
-		_ = c.Sink.event(r.who, "died", r.ended.Error()) // the sink's own fault is told by the next record
+		_ = c.Sink.event(r.who, event{Kind: "died", Why: r.ended.Error()}) // the sink's own fault is told by the next record
 	}
 }
 
 // identityOf names a new box's cell.
-func (c *Connector) identityOf(b *bundle.Bundle) identity {
+func (c *Connector) identityOf(b *bundle.Bundle, life Life) identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	who := identity{Sandbox: b.Agent, Agent: b.Agent, ExternalID: b.ExternalID, Generation: max(c.Generation, 1) + c.attached, Meta: meta{"verified"}}
-	c.attached++
+	c.attached = max(c.attached+1, life.Generation)
+	who := identity{Sandbox: b.Agent, Agent: b.Agent, ExternalID: b.ExternalID, Generation: life.Generation, Slice: life.Slice, Meta: meta{"verified"}}
+	if who.Generation == 0 {
+		who.Generation = c.attached
+	}
 	switch {
 	case b.Agent == "":
 		who.Sandbox, who.Meta.Identity = "unnamed", "none"

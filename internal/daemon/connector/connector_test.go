@@ -47,7 +47,7 @@ func TestAttachAgain(t *testing.T) {
 	if _, status := l.tunnel(a.Egress, "one.test"); status != 403 {
 		t.Errorf("a lost right: %d", status)
 	}
-	if _, err := l.Attach(t.Context(), "b.yaml", []byte("version: v1\nagent: {id: a.example}\negress: {allow: ['*']}\nx: 1\n")); err == nil {
+	if _, err := l.Attach(t.Context(), "b.yaml", []byte("version: v1\nagent: {id: a.example}\negress: {allow: ['*']}\nx: 1\n"), Life{}); err == nil {
 		t.Error("an invalid bundle is taken")
 	}
 	if !lives(two) {
@@ -146,7 +146,7 @@ func TestNoRecordsNoFlow(t *testing.T) {
 	l.Sink.mu.Lock()
 	l.Sink.out = full
 	l.Sink.mu.Unlock()
-	if _, err := l.Attach(t.Context(), "b", l.bundle("b.example", "ok.test")); err == nil {
+	if _, err := l.Attach(t.Context(), "b", l.bundle("b.example", "ok.test"), Life{}); err == nil {
 		t.Error("attached without a record")
 	}
 	if _, err := os.Stat(filepath.Join(l.Dir, "b.example")); !os.IsNotExist(err) {
@@ -193,11 +193,11 @@ func TestCredentials(t *testing.T) {
 		"wrong subject": with(i.Token("y", "skep", time.Hour, nil)), "no external_id": []byte("version: v1\nagent: {id: a.example, credential: " + file + "}\n"),
 		"no credential": []byte("version: v1\nagent: {id: a.example, external_id: x}\n"), "no file": []byte("version: v1\nagent: {id: a.example, external_id: x, credential: /none}\n"),
 	} {
-		if _, err := l.Attach(t.Context(), "b.yaml", src); err == nil {
+		if _, err := l.Attach(t.Context(), "b.yaml", src, Life{}); err == nil {
 			t.Errorf("%s: attached", what)
 		}
 	}
-	a, err := l.Attach(t.Context(), "b.yaml", with(i.Token("x", "skep", time.Hour, nil)))
+	a, err := l.Attach(t.Context(), "b.yaml", with(i.Token("x", "skep", time.Hour, nil)), Life{})
 	if err != nil || time.Until(a.Expiry) < 50*time.Minute {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -217,7 +217,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	l.Verifier = nil
-	if _, err := l.Attach(t.Context(), "b.yaml", with(i.Token("x", "skep", time.Hour, nil))); !errors.Is(err, ErrNoVerifier) {
+	if _, err := l.Attach(t.Context(), "b.yaml", with(i.Token("x", "skep", time.Hour, nil)), Life{}); !errors.Is(err, ErrNoVerifier) {
 		t.Errorf("%v", err)
 	}
 }
@@ -231,7 +231,7 @@ func TestManyAtOnce(t *testing.T) {
 		for range 2 {
 			all.Go(func() {
 				for range 3 {
-					if _, err := l.Attach(context.Background(), "b", l.bundle(id, "ok.test")); err != nil && !errors.Is(err, ErrClosed) {
+					if _, err := l.Attach(context.Background(), "b", l.bundle(id, "ok.test"), Life{}); err != nil && !errors.Is(err, ErrClosed) {
 						t.Error(err)
 					}
 					if err := l.Detach(context.Background(), id); err != nil && !errors.Is(err, ErrClosed) {
@@ -250,7 +250,7 @@ func TestManyAtOnce(t *testing.T) {
 	if left, err := os.ReadDir(l.Dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	if _, err := l.Attach(t.Context(), "b", l.bundle("late.example")); !errors.Is(err, ErrClosed) {
+	if _, err := l.Attach(t.Context(), "b", l.bundle("late.example"), Life{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v", err)
 	}
 }
@@ -375,5 +375,40 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	_ = f.Close()
 	if _, err := Listen(filepath.Join(l.Dir, "b", "t"), mapped+1); err == nil {
 		t.Error("a directory of a third user is taken")
+	}
+}
+
+// TestLives: a generation is recorded with its policy before Attach answers; one that is not
+// new, or has a slice that was another's, is refused, and so is a second one beside a first.
+func TestLives(t *testing.T) {
+	l := newLab(t)
+	at := func(generation uint64, slice uint32) error {
+		_, err := l.Attach(t.Context(), "b.yaml", l.bundle("a.example", "ok.test"), Life{Generation: generation, Slice: &slice})
+		return err
+	}
+	if err := at(4, 0); err != nil {
+		t.Fatal(err)
+	}
+	if k := l.kinds("a.example"); len(k) != 1 || k[0]["kind"] != "attached" || k[0]["generation"] != 4.0 || k[0]["pool_slice"] != 0.0 || k[0]["policy"] == nil {
+		t.Errorf("%v", k)
+	}
+	if err := at(4, 0); err != nil {
+		t.Errorf("the same life again: %v", err)
+	}
+	for what, err := range map[string]error{"beside it": at(5, 1), "with another slice": at(4, 1)} {
+		if err == nil {
+			t.Errorf("attached %s", what)
+		}
+	}
+	if err := l.Detach(t.Context(), "a.example"); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"the same generation": at(4, 1), "an older one": at(3, 1), "the same slice": at(5, 0)} {
+		if err == nil {
+			t.Errorf("attached with %s", what)
+		}
+	}
+	if err := at(5, 1); err != nil {
+		t.Error(err)
 	}
 }

@@ -37,27 +37,47 @@ func OnTCP(at netip.AddrPort) (string, error) {
 // With another owner than Ours, socket and directory belong to that user, who is the cell's
 // root on this host (B30): what it does to them it does to its own channel.
 func Listen(path string, owner int) (*os.File, error) {
+	f, publish, err := Prepare(path, owner)
+	if err == nil {
+		err = publish()
+	}
+	return f, err
+}
+
+// unnamed ends the path of a socket that nobody is to find yet.
+const unnamed = "~"
+
+// Prepare is Listen but for the name, which publish gives: nobody connects before (G83).
+func Prepare(path string, owner int) (f *os.File, publish func() error, err error) {
 	if at, ok := strings.CutPrefix(path, onTCP); ok {
-		return listenTCP(at)
+		f, err = listenTCP(at)
+		return f, func() error { return nil }, err
 	}
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("the socket path %s has %d bytes; at most %d are allowed: choose a shorter one", path, len(path), maxPath)
+		return nil, nil, fmt.Errorf("the socket path %s has %d bytes; at most %d are allowed: choose a shorter one", path, len(path), maxPath)
 	}
 	if err := Directory(filepath.Dir(path), owner); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := replaceable(path); err != nil {
-		return nil, err
+	early := path + unnamed
+	if err := errors.Join(replaceable(path), replaceable(early)); err != nil {
+		return nil, nil, err
 	}
-	f, err := sys.ListenUnix(path, sys.Stream)
-	if err != nil || owner == Ours {
-		return f, err
+	if f, err = sys.ListenUnix(early, sys.Stream); err != nil {
+		return nil, nil, err
 	}
-	if err := os.Lchown(path, owner, -1); err != nil {
-		_, _ = f.Close(), os.Remove(path)
-		return nil, fmt.Errorf("give the socket to its cell: %w", err)
+	if owner != Ours {
+		if err := os.Lchown(early, owner, -1); err != nil {
+			_, _ = f.Close(), os.Remove(early)
+			return nil, nil, fmt.Errorf("give the socket to its cell: %w", err)
+		}
 	}
-	return f, nil
+	return f, func() error {
+		if err := os.Rename(early, path); err != nil {
+			return fmt.Errorf("name the socket: %w", err)
+		}
+		return nil
+	}, nil
 }
 
 func listenTCP(at string) (*os.File, error) {

@@ -115,7 +115,7 @@ func (l *lab) bundle(id string, names ...string) []byte {
 
 func (l *lab) attach(id string, names ...string) Attached {
 	l.t.Helper()
-	a, err := l.Attach(l.t.Context(), "b.yaml", l.bundle(id, names...))
+	a, err := l.Attach(l.t.Context(), "b.yaml", l.bundle(id, names...), Life{})
 	if err != nil {
 		l.t.Fatal(err)
 	}

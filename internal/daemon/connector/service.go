@@ -47,7 +47,7 @@ func (s service) attach(ctx context.Context, q *connectorv1.AttachRequest) (*con
 	if name == "" {
 		name = "bundle"
 	}
-	a, err := s.c.Attach(ctx, name, q.GetBundle())
+	a, err := s.c.Attach(ctx, name, q.GetBundle(), Life{Generation: q.GetGeneration(), Slice: q.PoolSlice})
 	if err != nil {
 		return nil, err
 	}

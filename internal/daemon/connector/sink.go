@@ -34,12 +34,13 @@ func OpenSink(path string) (*Sink, error) {
 
 // identity is what the connector says about a record (B191, B213).
 type identity struct {
-	Listener   string `json:"listener"`
-	Sandbox    string `json:"sandbox"`
-	Generation uint64 `json:"generation"`
-	Agent      string `json:"agent,omitempty"`
-	ExternalID string `json:"external_id,omitempty"`
-	Meta       meta   `json:"meta"`
+	Listener   string  `json:"listener"`
+	Sandbox    string  `json:"sandbox"`
+	Generation uint64  `json:"generation"`
+	Slice      *uint32 `json:"pool_slice,omitempty"`
+	Agent      string  `json:"agent,omitempty"`
+	ExternalID string  `json:"external_id,omitempty"`
+	Meta       meta    `json:"meta"`
 }
 
 // meta holds what a reader need not know to read the rest.
@@ -56,9 +57,10 @@ type line struct {
 // event is something that the connector itself did.
 type event struct {
 	identity
-	Kind string    `json:"kind"` // attached, swapped, refreshed, detached or died
-	Time time.Time `json:"ts"`
-	Why  string    `json:"why,omitempty"`
+	Kind   string    `json:"kind"` // attached, swapped, refreshed, detached or died
+	Time   time.Time `json:"ts"`
+	Policy string    `json:"policy,omitempty"` // that is installed now
+	Why    string    `json:"why,omitempty"`
 }
 
 // append writes records and makes them durable.
@@ -74,8 +76,9 @@ func (s *Sink) append(who identity, records []link.Record) error {
 	return s.write(text)
 }
 
-func (s *Sink) event(who identity, kind, why string) error {
-	one, err := json.Marshal(event{who, kind, time.Now().UTC(), why})
+func (s *Sink) event(who identity, e event) error {
+	e.identity, e.Time = who, time.Now().UTC()
+	one, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("write an event: %w", err)
 	}

@@ -108,7 +108,7 @@ func (o options) connector(ctx context.Context) (*connector.Connector, error) {
 	}
 	c := &connector.Connector{
 		Box: filepath.Join(programs, "skep-box"), Dir: o.dir, Unverified: o.unverified, Ceiling: o.ceilingNow,
-		Owner: o.owner, UDP: o.udp, Flows: o.flows, Head: o.head, Idle: o.idle, Generation: o.generation,
+		Owner: o.owner, UDP: o.udp, Flows: o.flows, Head: o.head, Idle: o.idle,
 		Names: func() *skepv1.ResolverUpdate { return nil },
 	}
 	if o.metrics != "" {
@@ -191,13 +191,23 @@ func (o options) run(ctx context.Context, c *connector.Connector, again <-chan o
 	}
 }
 
+// life is what the flags say about it.
+func (o options) life() connector.Life {
+	l := connector.Life{Generation: o.generation}
+	if o.slice >= 0 {
+		n := uint32(o.slice)
+		l.Slice = &n
+	}
+	return l
+}
+
 func (o options) attach(ctx context.Context, c *connector.Connector) (connector.Attached, error) {
 	if len(o.allow) > 0 {
 		b, faults := bundle.Short(o.allow)
 		if faults != nil {
 			return connector.Attached{}, faults.Err()
 		}
-		return c.AttachAt(ctx, b, sha256.Sum256([]byte(strings.Join(o.allow, "\n"))), o.socket)
+		return c.AttachAt(ctx, b, sha256.Sum256([]byte(strings.Join(o.allow, "\n"))), o.socket, o.life())
 	}
 	src, err := os.ReadFile(o.bundle)
 	if err != nil {
@@ -207,7 +217,7 @@ func (o options) attach(ctx context.Context, c *connector.Connector) (connector.
 	if faults != nil {
 		return connector.Attached{}, faults.Err()
 	}
-	return c.AttachAt(ctx, b, sha256.Sum256(src), o.socket)
+	return c.AttachAt(ctx, b, sha256.Sum256(src), o.socket, o.life())
 }
 
 // serve answers the connector API until the end.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"skep.dev/skep/internal/route"
 )
 
 // options are the flags of run and serve.
@@ -25,6 +27,7 @@ type options struct {
 	flows                int
 	head, idle           time.Duration
 	generation           uint64
+	slice                int // -1: none
 }
 
 // usage is what a person sees who asks, or who types something else.
@@ -42,7 +45,7 @@ skep-box limits
 
 // parse reads the flags of a command, and refuses what contradicts itself.
 func parse(command string, args []string, stderr io.Writer) (options, error) {
-	var o options
+	o := options{slice: -1}
 	f := flag.NewFlagSet("skep-box "+command, flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
@@ -58,6 +61,7 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 			return nil
 		})
 		f.Uint64Var(&o.generation, "generation", 1, "number of this life of the cell; a successor has a greater one")
+		f.IntVar(&o.slice, "pool-slice", -1, "slice of the address pools that skep-init is given, to be recorded; no two generations of a cell have the same")
 	} else {
 		f.StringVar(&o.control, "control", "", "the control socket, which no cell may see")
 		f.StringVar(&o.dir, "dir", "", "directory with a directory for each agent's socket")
@@ -101,6 +105,8 @@ func (o options) check(command string) error {
 		return errors.New("a bundle is verified: give --credential-issuer and --credential-audience, or --insecure-unverified-bundle to believe it")
 	case o.owner != 0 && (o.owner < 0 || os.Geteuid() != 0):
 		return errors.New("--socket-uid takes the number of a user, and only root can give a socket away")
+	case command == "run" && (o.generation == 0 || o.slice < -1 || o.slice >= route.Slices):
+		return fmt.Errorf("--generation is 1 or more, and --pool-slice 0 to %d", route.Slices-1)
 	case o.flows < 0 || o.head < 0 || o.idle < 0:
 		return errors.New("a limit cannot be negative")
 	case strings.TrimSpace(o.records) == "":
