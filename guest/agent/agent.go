@@ -43,10 +43,8 @@ type Command struct {
 // Run starts the command and returns the status to exit with. Started is called when it
 // runs; end, when it fires, kills the agent and makes the status SetupFailed.
 func Run(c Command, started func() error, end <-chan error) (int, error) {
-	if os.Getpid() != 1 {
-		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			return SetupFailed, fmt.Errorf("become the reaper: %w", err)
-		}
+	if err := TryReaper(); err != nil {
+		return SetupFailed, err
 	}
 	// The child's death signal hangs on the thread that started it.
 	runtime.LockOSThread()
@@ -67,6 +65,17 @@ func Run(c Command, started func() error, end <-chan error) (int, error) {
 	r := &runner{pid: pid, grace: c.Grace, relay: c.Relay, exited: make(chan int, 1)}
 	go r.reap()
 	return r.watch(signals, end)
+}
+
+// TryReaper has orphans come to us where we are not PID 1, to whom they come anyway (G40).
+func TryReaper() error {
+	if os.Getpid() == 1 {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the reaper of orphans: %w", err)
+	}
+	return nil
 }
 
 func start(c Command) (pid, status int, err error) {

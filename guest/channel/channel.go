@@ -15,9 +15,11 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
 
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/tunnel"
@@ -36,6 +38,8 @@ const answerTime = 155 * time.Second
 type Boundary struct {
 	path      string
 	cid, port uint32
+
+	dial func(cid, port uint32) (net.Conn, error) // vsock, or a test's
 }
 
 // Parse takes a socket path or "vsock://CID:PORT".
@@ -53,7 +57,13 @@ func Parse(s string) (Boundary, error) {
 	if !ok || cidErr != nil || portErr != nil || p == 0 {
 		return Boundary{}, fmt.Errorf("boundary %q: want vsock://CID:PORT, usually vsock://2:1080", s)
 	}
-	return Boundary{cid: uint32(c), port: uint32(p)}, nil
+	return Boundary{cid: uint32(c), port: uint32(p), dial: dialVsock}, nil
+}
+
+// Over is a boundary behind a port of a virtual machine's channel that dial opens: for
+// tests, where the kernel has no such channel to itself.
+func Over(cid, port uint32, dial func(cid, port uint32) (net.Conn, error)) Boundary {
+	return Boundary{cid: cid, port: port, dial: dial}
 }
 
 // String is what Parse takes.
@@ -64,7 +74,7 @@ func (b Boundary) String() string {
 	return fmt.Sprintf("vsock://%d:%d", b.cid, b.port)
 }
 
-// Dial connects and sends nothing.
+// Dial connects and sends nothing. The zero Boundary is nowhere.
 func (b Boundary) Dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -72,13 +82,16 @@ func (b Boundary) Dial(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", b.path)
 	}
+	if b.dial == nil {
+		return nil, errors.New("there is no boundary to reach")
+	}
 	type result struct {
-		c   *vsock.Conn
+		c   net.Conn
 		err error
 	}
 	done := make(chan result, 1)
 	go func() {
-		c, err := vsock.Dial(b.cid, b.port, nil)
+		c, err := b.dial(b.cid, b.port)
 		done <- result{c, err}
 	}()
 	select {
@@ -95,6 +108,14 @@ func (b Boundary) Dial(ctx context.Context) (net.Conn, error) {
 		}()
 		return nil, ctx.Err()
 	}
+}
+
+func dialVsock(cid, port uint32) (net.Conn, error) {
+	c, err := vsock.Dial(cid, port, nil)
+	if err != nil {
+		return nil, err // not c: a nil pointer in an interface is no nil
+	}
+	return c, nil
 }
 
 // Conn is a tunnel: what came right behind the boundary's answer is read first.
@@ -115,6 +136,27 @@ func (c *Conn) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return errors.New("the channel has no half-close")
+}
+
+// Gone reports whether the other side has closed both directions. At the end of its
+// bytes that is no half-close but the end of the whole flow, however it came about: the
+// boundary was reset by the destination, or it revoked the flow, or died.
+func (c *Conn) Gone() bool {
+	raw, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	control, err := raw.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = control.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(p, 0)
+		gone = err == nil && n == 1 && p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return gone || err != nil
 }
 
 // Open asks the boundary for t. Any other answer than a success, and none in

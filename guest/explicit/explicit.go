@@ -10,9 +10,11 @@ package explicit
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -20,10 +22,10 @@ import (
 	"skep.dev/skep/internal/tunnel"
 )
 
-const (
-	headTime = 15 * time.Second
-	maxFlows = 1024
-)
+// MaxFlows bounds the connections at once.
+const MaxFlows = 1024
+
+const headTime = 15 * time.Second
 
 // Listen opens the endpoint on a free port of loopback.
 func Listen() (net.Listener, error) {
@@ -45,7 +47,7 @@ func Variables(l net.Listener) []string {
 
 // Serve relays until the listener is closed.
 func Serve(l net.Listener, boundary channel.Boundary) {
-	flows := make(chan struct{}, maxFlows)
+	flows := make(chan struct{}, MaxFlows)
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -83,21 +85,34 @@ func relay(c net.Conn, boundary channel.Boundary) {
 	channel.Relay(c, r, up)
 }
 
-// readHead takes one head as it is, without the fields of this hop.
+// readHead takes one head as it is, without the fields of this hop. What is no head ends
+// where that shows, and all of it goes to the boundary, whose answer says what is wrong.
 func readHead(r *bufio.Reader) (string, error) {
 	var head strings.Builder
-	for fields := 0; ; fields++ {
-		line, err := tunnel.ReadLine(r, tunnel.MaxHead-head.Len())
-		if err != nil {
+	for fields := 0; head.Len() <= tunnel.MaxHead; fields++ {
+		line, err := readLine(r)
+		key, _, _ := strings.Cut(line, ":")
+		if fields == 0 || !ofThisHop(key) {
+			head.WriteString(line)
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) || head.Len() == 0:
 			return "", err
-		}
-		key, _, _ := strings.Cut(string(line), ":")
-		if fields > 0 && ofThisHop(key) {
-			continue
-		}
-		head.Write(line)
-		if len(line) == 2 {
+		case err != nil || line == "\r\n" || !strings.HasSuffix(line, "\r\n"):
 			return head.String(), nil
+		}
+	}
+	return head.String(), nil
+}
+
+// readLine reads to the end of a line, or more than any head may have.
+func readLine(r *bufio.Reader) (string, error) {
+	var line []byte
+	for {
+		piece, err := r.ReadSlice('\n')
+		line = append(line, piece...)
+		if !errors.Is(err, bufio.ErrBufferFull) || len(line) > tunnel.MaxHead {
+			return string(line), err
 		}
 	}
 }

@@ -33,7 +33,7 @@ const MTU = 65520
 
 // Bounds (G51, G53).
 const (
-	maxAttempts = 1024
+	MaxAttempts = 1024
 	bufferSize  = 1 << 20 // of one direction of a flow
 )
 
@@ -68,7 +68,7 @@ func New(tun int, boundary channel.Boundary, resolver *route.Resolver, udpOn boo
 	if err := s.configure(quiet); err != nil {
 		return nil, err
 	}
-	s.inner.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s.inner, bufferSize, 8*maxAttempts, s.takeTCP).HandlePacket)
+	s.inner.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s.inner, bufferSize, 8*MaxAttempts, s.takeTCP).HandlePacket)
 	s.inner.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s.inner, s.takeUDP).HandlePacket)
 	return s, nil
 }

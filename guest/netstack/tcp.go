@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -22,7 +23,7 @@ const dnsPort = 53
 
 // takeTCP handles one SYN; its retransmissions join it (G51).
 func (s *Stack) takeTCP(r *tcp.ForwarderRequest) {
-	if s.attempts.Add(1) > maxAttempts {
+	if s.attempts.Add(1) > MaxAttempts {
 		s.attempts.Add(-1)
 		r.Complete(true)
 		return
@@ -88,9 +89,11 @@ func accept(r *tcp.ForwarderRequest) *conn {
 }
 
 // relay carries both directions: an end of one is an end of one, an error of one is a
-// reset of both (G53).
+// reset of both (G53). A boundary that is gone before the agent has ended is an error, too:
+// a Unix socket knows no other reset.
 func relay(agent *conn, up *channel.Conn) {
 	var wait sync.WaitGroup
+	var ended atomic.Bool // by the agent
 	broken := func(err error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			agent.abort()
@@ -99,11 +102,18 @@ func relay(agent *conn, up *channel.Conn) {
 	}
 	wait.Go(func() {
 		_, err := copyTo(up, agent)
+		ended.Store(err == nil)
 		broken(errors.Join(err, up.CloseWrite()))
 	})
 	wait.Go(func() {
 		_, err := copyTo(agent, up)
-		broken(errors.Join(err, agent.CloseWrite()))
+		if err == nil && up.Gone() && !ended.Load() {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil { // an end that is told before a reset would be taken for all there was
+			err = agent.CloseWrite()
+		}
+		broken(err)
 	})
 	wait.Wait()
 	_ = agent.Close()

@@ -20,7 +20,7 @@ const (
 	udpIdle     = 2 * time.Minute
 	dnsIdle     = 10 * time.Second
 	refusedFor  = 10 * time.Second // ICMP without a new request
-	maxUDP      = 256
+	MaxUDP      = 256
 	maxRefusals = 4096
 )
 
@@ -82,6 +82,7 @@ func (s *Stack) carryUDP(agent *gonet.UDPConn, src, dst netip.AddrPort) {
 	up, err := s.boundary.Open(context.Background(), target)
 	if err != nil {
 		s.refused.add(src, dst)
+		s.unreachable(src, dst)
 		return
 	}
 	defer func() { _ = up.Close() }()
@@ -177,7 +178,7 @@ func (r *refusals) add(src, dst netip.AddrPort) {
 func (r *refusals) enter() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open >= maxUDP {
+	if r.open >= MaxUDP {
 		return false
 	}
 	r.open++

@@ -12,12 +12,14 @@ import (
 
 const resolvConf = "/etc/resolv.conf"
 
+const noMount = "the LSM profile forbids mounts: mount a resolv.conf with `nameserver 100.127.255.253` into this container"
+
 // ResolvConf makes the resolver of virtual DNS the only one (G22): a file that says so
 // is left alone; else it is written, or mounted over where it cannot be. Inside namespaces
 // of our own the file is still somebody else's, so it is only mounted over.
 func ResolvConf(inside bool) error {
-	want := "nameserver " + name.Resolver4().String() + "\n"
-	if got, err := os.ReadFile(resolvConf); err == nil && string(got) == want {
+	want := wanted()
+	if ours() {
 		return nil
 	}
 	if inside {
@@ -49,7 +51,26 @@ func mountOver(text string) error {
 		err = unix.Mount(f.Name(), resolvConf, "", unix.MS_BIND, "")
 	}
 	if err != nil {
-		return &Fault{"the LSM profile forbids mounts: mount a resolv.conf with `nameserver 100.127.255.253` into this container", err}
+		return &Fault{noMount, err}
 	}
 	return nil
+}
+
+func wanted() string { return "nameserver " + name.Resolver4().String() + "\n" }
+
+func ours() bool {
+	got, err := os.ReadFile(resolvConf)
+	return err == nil && string(got) == wanted()
+}
+
+// TryResolvConf says whether ResolvConf would succeed. Outside of namespaces of our own it
+// changes nothing: a file that can be written, or the power to mount, is enough.
+func TryResolvConf(inside bool) error {
+	if inside {
+		return ResolvConf(true)
+	}
+	if ours() || unix.Access(resolvConf, unix.W_OK) == nil || has(unix.CAP_SYS_ADMIN) {
+		return nil
+	}
+	return &Fault{Sentence: noMount}
 }

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"skep.dev/skep/guest/channel"
+	dns "skep.dev/skep/internal/route"
 	"skep.dev/skep/internal/tunnel"
 )
 
@@ -28,8 +30,9 @@ type settings struct {
 	createNamespaces bool
 	udp              bool
 	statement        bool
-	generation       uint64
-	slice            int
+	generation       uint64 // 0: none was given
+	slice            int    // of the address pools; -1: all of them
+	log              slog.Level
 	ready, grace     time.Duration
 	user             *syscall.Credential
 	explicit         bool
@@ -62,10 +65,12 @@ func parse(args []string, command bool) (settings, error) {
 	f.StringVar(&s.ingress, "ingress-socket", "", "")
 	f.UintVar(&port, "ingress-port", 0, "")
 	f.StringVar(&form, "ingress-form", "both", "")
+	f.TextVar(&s.log, "log-level", slog.LevelWarn, "")
 	if err := f.Parse(args); err != nil {
 		return s, &UsageError{err}
 	}
 	rest := f.Args()
+	s.explicit = by == "explicit"
 	if s.statement && !command && len(rest) == 0 {
 		return s, nil
 	}
@@ -94,8 +99,12 @@ func parse(args []string, command bool) (settings, error) {
 		return s, &UsageError{fmt.Errorf("--ingress-port %d: want 1 to 65535", port)}
 	case by == "explicit" && s.udp:
 		return s, &UsageError{fmt.Errorf("--udp needs the tun route")}
+	case by == "explicit" && s.slice >= 0:
+		return s, &UsageError{fmt.Errorf("--pool-slice needs the tun route: the explicit one gives no addresses out")}
+	case s.slice < -1 || s.slice >= dns.Slices:
+		return s, &UsageError{fmt.Errorf("--pool-slice %d: want 0 to %d", s.slice, dns.Slices-1)}
 	}
-	s.explicit, s.ingressPort = by == "explicit", uint16(port)
+	s.ingressPort = uint16(port)
 	s.command = rest[1:]
 	return s, nil
 }

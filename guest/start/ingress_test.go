@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,18 +14,10 @@ import (
 
 // TestBI1BI2BI4Guest: the pinned port is reached in both forms, and no other.
 func TestBI1BI2BI4Guest(t *testing.T) {
-	dir, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for form, want := range map[tunnel.Form]string{tunnel.OnlyHTTP: "HTTP/1.1 200 OK", tunnel.OnlyText: "OK"} {
 		b := serveBoundary(t, nil)
 		socket := filepath.Join(t.TempDir(), "in")
-		if _, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
-			t.Skipf("no tun device can be opened here: %v", err)
-		}
-		c := exec.Command(filepath.Join(dir, "skep-init"), "run", "--create-namespaces", "--ingress-socket", socket, "--ingress-port", "8080", b.path,
-			filepath.Join(dir, "probe"), "serve=127.0.0.1:8080")
+		c := command(t, b, []string{"--ingress-socket", socket, "--ingress-port", "8080"}, prober(t), "serve=127.0.0.1:8080")
 		out, err := c.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -83,12 +74,12 @@ func ask(t *testing.T, socket string, port uint16, form tunnel.Form, payload str
 	return strings.TrimSpace(first), rest
 }
 
-// TestBG27Guest: the explicit route relays what is asked and what is answered.
-func TestBG27Guest(t *testing.T) {
+// TestBG27Explicit: the explicit route relays what is asked and what is answered.
+func TestBG27Explicit(t *testing.T) {
 	at := echo(t)
 	b := serveBoundary(t, map[string]string{"ok.test:7080": at})
-	got := probe(t, b, []string{"--route", "explicit"}, "proxied=ok.test:7080", "proxied=denied.test:7080", "tcp=93.184.216.34:7080")
-	expect(t, got, map[string]string{"proxied=ok.test:7080": "HTTP/1.1 200 OK", "proxied=denied.test:7080": "HTTP/1.1 403 not on allowlist", "tcp=93.184.216.34:7080": "network is unreachable"})
+	got := probe(t, b, []string{"--route", "explicit"}, "proxied=ok.test:7080", "proxied=denied.test:7080", "tcp=93.184.216.34:7080", "socks=ok.test:7080")
+	expect(t, got, map[string]string{"proxied=ok.test:7080": "HTTP/1.1 200 OK", "proxied=denied.test:7080": "HTTP/1.1 403 not on allowlist", "tcp=93.184.216.34:7080": "network is unreachable", "socks=ok.test:7080": "EOF"})
 }
 
 // TestCABundleGuest: B125 inside a guest.

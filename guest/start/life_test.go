@@ -19,17 +19,7 @@ import (
 // running starts an agent behind skep-init and waits until it has said "ready".
 func running(t *testing.T, b *testBoundary, flags []string, args ...string) (*exec.Cmd, *bufio.Scanner, *strings.Builder) {
 	t.Helper()
-	dir, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("no tun device can be opened here: %v", err)
-	}
-	_ = tun.Close()
-	all := append(append([]string{"run", "--create-namespaces"}, flags...), b.path)
-	c := exec.Command(filepath.Join(dir, "skep-init"), append(all, args...)...)
+	c := command(t, b, flags, args...)
 	said := &strings.Builder{}
 	c.Stderr = said
 	out, err := c.StdoutPipe()
@@ -54,21 +44,23 @@ func ended(c *exec.Cmd) int {
 	return c.ProcessState.ExitCode()
 }
 
-// TestGI3Guest: an interface that appears ends the agent, and is named (G12).
-func TestGI3Guest(t *testing.T) {
-	c, _, said := running(t, serveBoundary(t, nil), nil, "/bin/sh", "-c", "echo ready; exec sleep 60")
-	inner := children(t, c.Process.Pid)
-	if len(inner) != 1 {
-		t.Fatalf("skep-init has %d children", len(inner))
-	}
-	add := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "skep-t0"}, PeerName: "eth7", PeerNamespace: netlink.NsPid(inner[0])}
-	if err := netlink.LinkAdd(add); err != nil {
-		t.Skipf("no interface can be put into the guest from here: %v", err)
-	}
-	t.Cleanup(func() { _ = netlink.LinkDel(add) })
-	if code := ended(c); code != 125 || !strings.Contains(said.String(), "interface eth7, so the agent would have a second way out") {
-		t.Errorf("it ended with %d: %s", code, said.String())
-	}
+// TestGI3BothRoutes: an interface that appears ends the agent, and is named (G12).
+func TestGI3BothRoutes(t *testing.T) {
+	bothRoutes(t, func(t *testing.T, flags []string) {
+		c, _, said := running(t, serveBoundary(t, nil), flags, "/bin/sh", "-c", "echo ready; exec sleep 60")
+		inner := children(t, c.Process.Pid)
+		if len(inner) != 1 {
+			t.Fatalf("skep-init has %d children", len(inner))
+		}
+		add := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "skep-t0"}, PeerName: "eth7", PeerNamespace: netlink.NsPid(inner[0])}
+		if err := netlink.LinkAdd(add); err != nil {
+			t.Skipf("no interface can be put into the guest from here: %v", err)
+		}
+		t.Cleanup(func() { _ = netlink.LinkDel(add) })
+		if code := ended(c); code != 125 || !strings.Contains(said.String(), "interface eth7, so the agent would have a second way out") {
+			t.Errorf("it ended with %d: %s", code, said.String())
+		}
+	})
 }
 
 // children are the ids of a process's children.
@@ -87,41 +79,45 @@ func children(t *testing.T, pid int) []int {
 	return all
 }
 
-// TestGI4Guest: who ignores SIGTERM is killed at the grace, or at a second signal.
-func TestGI4Guest(t *testing.T) {
-	stubborn := []string{"/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"}
-	c, _, _ := running(t, serveBoundary(t, nil), []string{"--grace", "300ms"}, stubborn...)
-	begin := time.Now()
-	_ = c.Process.Signal(syscall.SIGTERM)
-	if code := ended(c); code != 137 || time.Since(begin) < 300*time.Millisecond {
-		t.Errorf("after the grace: %d in %s", code, time.Since(begin))
-	}
-	c, _, _ = running(t, serveBoundary(t, nil), []string{"--grace", "1h"}, stubborn...)
-	_ = c.Process.Signal(syscall.SIGTERM)
-	again := time.AfterFunc(200*time.Millisecond, func() { _ = c.Process.Signal(syscall.SIGINT) })
-	defer again.Stop()
-	if code := ended(c); code != 137 {
-		t.Errorf("after a second signal: %d", code)
-	}
+// TestGI4BothRoutes: who ignores SIGTERM is killed at the grace, or at a second signal.
+func TestGI4BothRoutes(t *testing.T) {
+	bothRoutes(t, func(t *testing.T, flags []string) {
+		stubborn := []string{"/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"}
+		c, _, _ := running(t, serveBoundary(t, nil), append(slices.Clone(flags), "--grace", "300ms"), stubborn...)
+		begin := time.Now()
+		_ = c.Process.Signal(syscall.SIGTERM)
+		if code := ended(c); code != 137 || time.Since(begin) < 300*time.Millisecond {
+			t.Errorf("after the grace: %d in %s", code, time.Since(begin))
+		}
+		c, _, _ = running(t, serveBoundary(t, nil), append(slices.Clone(flags), "--grace", "1h"), stubborn...)
+		_ = c.Process.Signal(syscall.SIGTERM)
+		again := time.AfterFunc(200*time.Millisecond, func() { _ = c.Process.Signal(syscall.SIGINT) })
+		defer again.Stop()
+		if code := ended(c); code != 137 {
+			t.Errorf("after a second signal: %d", code)
+		}
+	})
 }
 
-// TestGI5Guest: orphans leave no zombie.
-func TestGI5Guest(t *testing.T) {
-	c, lines, _ := running(t, serveBoundary(t, nil), nil, "/bin/sh", "-c", "i=0; while [ $i -lt 300 ]; do (true &) ; i=$((i+1)); done; echo ready; read x; echo done")
-	_ = lines
-	zombies := 0
-	for _, pid := range append(children(t, c.Process.Pid), c.Process.Pid) {
-		for _, child := range children(t, pid) {
-			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-			if strings.Contains(string(stat), ") Z ") {
-				zombies++
+// TestGI5BothRoutes: orphans leave no zombie.
+func TestGI5BothRoutes(t *testing.T) {
+	bothRoutes(t, func(t *testing.T, flags []string) {
+		c, lines, _ := running(t, serveBoundary(t, nil), flags, "/bin/sh", "-c", "i=0; while [ $i -lt 1000 ]; do (true &) ; i=$((i+1)); done; echo ready; read x; echo done")
+		_ = lines
+		zombies := 0
+		for _, pid := range append(children(t, c.Process.Pid), c.Process.Pid) {
+			for _, child := range children(t, pid) {
+				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+				if strings.Contains(string(stat), ") Z ") {
+					zombies++
+				}
 			}
 		}
-	}
-	if zombies > 3 { // those of this very moment
-		t.Errorf("%d zombies", zombies)
-	}
-	ended(c)
+		if zombies > 3 { // those of this very moment
+			t.Errorf("%d zombies", zombies)
+		}
+		ended(c)
+	})
 }
 
 // TestGI7Guest: a copy over a running copy.
@@ -150,20 +146,22 @@ func TestGI7Guest(t *testing.T) {
 	}
 }
 
-// TestGI8Guest: the agent has our environment and three descriptors.
-func TestGI8Guest(t *testing.T) {
-	out, code := guest(t, serveBoundary(t, nil), nil, "/bin/sh", "-c", "ls /proc/self/fd; echo; env")
-	if code != 0 {
-		t.Fatalf("%d %s", code, out)
-	}
-	fds, env, _ := strings.Cut(out, "\n\n")
-	if got := strings.Fields(fds); !slices.Equal(got, []string{"0", "1", "2", "3"}) { // 3 is ls's own
-		t.Errorf("descriptors %q", got)
-	}
-	for line := range strings.Lines(env) {
-		name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
-		if _, ours := os.LookupEnv(name); !ours && name != "PWD" && name != "_" && name != "OLDPWD" && name != "SHLVL" {
-			t.Errorf("%s is not of the environment that was given", line)
+// TestGI8BothRoutes: the agent has our environment and three descriptors.
+func TestGI8BothRoutes(t *testing.T) {
+	bothRoutes(t, func(t *testing.T, flags []string) {
+		out, code := guest(t, serveBoundary(t, nil), flags, "/bin/sh", "-c", "ls /proc/self/fd; echo; env")
+		if code != 0 {
+			t.Fatalf("%d %s", code, out)
 		}
-	}
+		fds, env, _ := strings.Cut(out, "\n\n")
+		if got := strings.Fields(fds); !slices.Equal(got, []string{"0", "1", "2", "3"}) { // 3 is ls's own
+			t.Errorf("descriptors %q", got)
+		}
+		for line := range strings.Lines(env) {
+			name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
+			if _, ours := os.LookupEnv(name); !ours && !(flags[1] == "explicit" && strings.HasSuffix(strings.ToUpper(name), "_PROXY")) && name != "PWD" && name != "_" && name != "OLDPWD" && name != "SHLVL" {
+				t.Errorf("%s is not of the environment that was given", line)
+			}
+		}
+	})
 }

@@ -16,13 +16,47 @@ import (
 
 // realBoundary is Skep's own at the other end of the channel: `skep-box run`.
 type realBoundary struct {
-	t       *testing.T
-	records string
+	t            *testing.T
+	dir, records string
+	flags        []string
+	process      *exec.Cmd
+	ended        chan struct{}
+	said         *bytes.Buffer
 }
 
 // serveReal starts it under some rules of a bundle. The test is skipped where it is not built.
-func serveReal(t *testing.T, rules string) (*testBoundary, *realBoundary) {
+func serveReal(t *testing.T, rules string, flags ...string) (*testBoundary, *realBoundary) {
 	t.Helper()
+	dir, err := os.MkdirTemp("", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	r := &realBoundary{t: t, dir: dir, records: filepath.Join(dir, "records"), flags: flags}
+	r.write("ceiling", "open: [{cidr: 127.0.0.0/8}]\n")
+	r.rules(rules)
+	r.start()
+	return &testBoundary{t: t, path: r.socket()}, r
+}
+
+func (r *realBoundary) socket() string { return filepath.Join(r.dir, "c", "s") }
+
+func (r *realBoundary) write(name, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// rules writes the bundle, which is read at the next start.
+func (r *realBoundary) rules(rules string) {
+	r.t.Helper()
+	r.write("bundle", "version: v1\nagent: {id: guest.example}\negress:\n  allow:\n"+rules)
+}
+
+// start starts the program and waits until it listens.
+func (r *realBoundary) start() {
+	r.t.Helper()
 	bin := os.Getenv("SKEP_BIN")
 	if bin == "" {
 		bin = filepath.Join("..", "..", "bin")
@@ -32,44 +66,35 @@ func serveReal(t *testing.T, rules string) (*testBoundary, *realBoundary) {
 		_, err = os.Stat(filepath.Join(filepath.Dir(box), "skep-connector"))
 	}
 	if err != nil {
-		t.Skip("skep-box and skep-connector are not built: run make build")
+		r.t.Skip("skep-box and skep-connector are not built: run make build")
 	}
-	dir, err := os.MkdirTemp("", "g")
-	if err != nil {
-		t.Fatal(err)
+	args := append([]string{"run", "--socket", r.socket(), "--bundle", filepath.Join(r.dir, "bundle"), "--ceiling", filepath.Join(r.dir, "ceiling"),
+		"--records", r.records, "--insecure-unverified-bundle", "--udp"}, r.flags...)
+	r.process, r.said, r.ended = exec.Command(box, args...), &bytes.Buffer{}, make(chan struct{})
+	r.process.Stderr = r.said
+	if err := r.process.Start(); err != nil {
+		r.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	r := &realBoundary{t: t, records: filepath.Join(dir, "records")}
-	for name, text := range map[string]string{
-		"bundle":  "version: v1\nagent: {id: guest.example}\negress:\n  allow:\n" + rules,
-		"ceiling": "open: [{cidr: 127.0.0.0/8}]\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	socket := filepath.Join(dir, "c", "s")
-	var said bytes.Buffer
-	c := exec.Command(box, "run", "--socket", socket, "--bundle", filepath.Join(dir, "bundle"), "--ceiling", filepath.Join(dir, "ceiling"),
-		"--records", r.records, "--insecure-unverified-bundle", "--udp")
-	c.Stderr = &said
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
+	c, ended := r.process, r.ended
 	go func() { _ = c.Wait(); close(ended) }()
-	t.Cleanup(func() { _ = c.Process.Signal(syscall.SIGTERM); <-ended })
+	r.t.Cleanup(func() { _ = c.Process.Signal(syscall.SIGTERM); <-ended })
 	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
-		if conn, err := net.Dial("unix", socket); err == nil {
+		if conn, err := net.Dial("unix", r.socket()); err == nil {
 			_ = conn.Close()
-			return &testBoundary{t: t, path: socket}, r
+			return
 		}
 		select {
 		case <-ended:
-			t.Fatal(said.String())
+			r.t.Fatal(r.said.String())
 		default:
 		}
 	}
+}
+
+// end sends the program a signal, and is back when it has gone.
+func (r *realBoundary) end(s syscall.Signal) {
+	_ = r.process.Process.Signal(s)
+	<-r.ended
 }
 
 // reasons are the reasons of what was decided, by destination; empty for what opened.

@@ -3,7 +3,6 @@ package start
 import (
 	"bytes"
 	"errors"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,22 +35,49 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// guest runs a command behind skep-init, in namespaces of its own.
-func guest(t *testing.T, b *testBoundary, flags []string, args ...string) (string, int) {
+// needTun skips a test of the tun route where no device can be made.
+func needTun(t *testing.T, flags []string) {
+	t.Helper()
+	if slices.Contains(flags, "explicit") {
+		return
+	}
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no tun device can be opened here: %v", err)
+	}
+	_ = f.Close()
+}
+
+// bothRoutes runs a test by the device and by the endpoint.
+func bothRoutes(t *testing.T, test func(t *testing.T, flags []string)) {
+	for _, by := range []string{"tun", "explicit"} {
+		t.Run(by, func(t *testing.T) {
+			flags := []string{"--route", by}
+			needTun(t, flags)
+			test(t, flags)
+		})
+	}
+}
+
+// command is skep-init with a command behind it, in namespaces of its own.
+func command(t *testing.T, b *testBoundary, flags []string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
-		t.Skipf("no tun device can be opened here: %v", err)
-	}
-	all := append([]string{"run", "--create-namespaces"}, flags...)
-	all = append(append(all, b.path), args...)
-	c := exec.Command(filepath.Join(dir, "skep-init"), all...)
+	needTun(t, flags)
+	all := append(append([]string{"run", "--create-namespaces"}, flags...), b.path)
+	return exec.Command(filepath.Join(dir, "skep-init"), append(all, args...)...)
+}
+
+// guest runs a command behind skep-init.
+func guest(t *testing.T, b *testBoundary, flags []string, args ...string) (string, int) {
+	t.Helper()
+	c := command(t, b, flags, args...)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
-	err = c.Run()
+	err := c.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -59,17 +85,28 @@ func guest(t *testing.T, b *testBoundary, flags []string, args ...string) (strin
 	return out.String(), c.ProcessState.ExitCode()
 }
 
-// probe runs attempts and returns how each ended.
-func probe(t *testing.T, b *testBoundary, flags []string, attempts ...string) map[string]string {
+// prober is the agent of these tests.
+func prober(t *testing.T) string {
 	t.Helper()
 	dir, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, code := guest(t, b, flags, append([]string{filepath.Join(dir, "probe")}, attempts...)...)
+	return filepath.Join(dir, "probe")
+}
+
+// probe runs attempts and returns how each ended.
+func probe(t *testing.T, b *testBoundary, flags []string, attempts ...string) map[string]string {
+	t.Helper()
+	out, code := guest(t, b, flags, append([]string{prober(t)}, attempts...)...)
 	if code != 0 {
 		t.Fatalf("the guest ended with %d:\n%s", code, out)
 	}
+	return read(out)
+}
+
+// read takes the lines of a prober apart.
+func read(out string) map[string]string {
 	got := map[string]string{}
 	for line := range strings.Lines(out) {
 		attempt, how, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -137,64 +174,24 @@ func TestBG9Guest(t *testing.T) {
 		"tcp=a.test:80": "hello", "tcp=b.test:80": "hello", "tcp=c.test:80": "connection refused"})
 }
 
-// TestBG19GI2Guest: the agent's power over its network is gone.
-func TestBG19GI2Guest(t *testing.T) {
-	b := serveBoundary(t, nil)
-	got := probe(t, b, nil, "caps=", "down=tun0")
-	if got["down=tun0"] != "operation not permitted" {
-		t.Errorf("tun0 can be set down: %q", got["down=tun0"])
-	}
-	for _, field := range strings.Fields(got["caps="]) {
-		key, value, _ := strings.Cut(field, ":")
-		bits, err := strconv.ParseUint(value, 16, 64)
-		if key == "NoNewPrivs" {
-			if value != "1" {
-				t.Error("no_new_privs is not set")
-			}
-			continue
-		}
-		if err != nil || bits&(1<<12|1<<13|1<<21) != 0 {
-			t.Errorf("%s is %s", key, value)
-		}
-	}
-}
-
-// TestGI6Guest: the agent's status comes back; setup's are ours.
-func TestGI6Guest(t *testing.T) {
-	b := serveBoundary(t, nil)
-	for command, want := range map[string]int{"exit 3": 3, "kill -SEGV $$": 139} {
-		if out, code := guest(t, b, nil, "/bin/sh", "-c", command); code != want {
-			t.Errorf("%s: %d, want %d\n%s", command, code, want, out)
-		}
-	}
-	if _, code := guest(t, b, nil, "/no/such/program"); code != 127 {
-		t.Errorf("a missing program: %d", code)
-	}
-	if _, code := guest(t, b, nil, "/etc/passwd"); code != 126 {
-		t.Errorf("no program: %d", code)
-	}
-	b.path += "-absent"
-	if out, code := guest(t, b, []string{"--ready", "100ms"}, "/bin/true"); code != 125 || !strings.Contains(out, "the boundary does not answer at") {
-		t.Errorf("without a boundary: %d %s", code, out)
-	}
-}
-
-// TestGI10Guest: a cold start with the next slice hands out nothing of the last one.
-func TestGI10Guest(t *testing.T) {
-	b := serveBoundary(t, nil)
-	for slice, want := range map[string]string{"1": "100.65.0.1 100:0:0:0:1::1", "64": "100:0:0:0:40::1"} {
-		got := strings.Fields(probe(t, b, []string{"--pool-slice", slice, "--generation", "2"}, "lookup=a.test")["lookup=a.test"])
-		slices.Sort(got)
-		for i, w := range strings.Fields(want) {
-			if addr := netip.MustParseAddr(w).String(); i >= len(got) || !slices.Contains(got, addr) {
-				t.Errorf("slice %s gives %q, want %s", slice, got, addr)
+// TestGI6BothRoutes: the agent's status comes back; setup's are ours.
+func TestGI6BothRoutes(t *testing.T) {
+	bothRoutes(t, func(t *testing.T, flags []string) {
+		b := serveBoundary(t, nil)
+		for command, want := range map[string]int{"exit 3": 3, "kill -SEGV $$": 139} {
+			if out, code := guest(t, b, flags, "/bin/sh", "-c", command); code != want {
+				t.Errorf("%s: %d, want %d\n%s", command, code, want, out)
 			}
 		}
-		if len(got) != len(strings.Fields(want)) {
-			t.Errorf("slice %s gives %q, want %q", slice, got, want)
+		if _, code := guest(t, b, flags, "/no/such/program"); code != 127 {
+			t.Errorf("a missing program: %d", code)
 		}
-	}
-	if out, code := guest(t, b, []string{"--pool-slice", "65536"}, "/bin/true"); code != 125 {
-		t.Errorf("a slice that does not exist: %d %s", code, out)
-	}
+		if _, code := guest(t, b, flags, "/etc/passwd"); code != 126 {
+			t.Errorf("no program: %d", code)
+		}
+		b.path += "-absent"
+		if out, code := guest(t, b, append(flags, "--ready", "100ms"), "/bin/true"); code != 125 || !strings.Contains(out, "the boundary does not answer at") {
+			t.Errorf("without a boundary: %d %s", code, out)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
@@ -39,7 +40,14 @@ func Main(args []string, out io.Writer) (int, error) {
 		if err != nil {
 			return agent.SetupFailed, err
 		}
-		return check(s, out)
+		if s.statement {
+			_, err := io.WriteString(out, statement(s))
+			return 0, err
+		}
+		if s.createNamespaces && !inside {
+			return again()
+		}
+		return check(s, inside, out)
 	case "run":
 		s, err := parse(args[1:], true)
 		if err != nil {
@@ -79,6 +87,7 @@ func again() (int, error) {
 
 // run is the order of G20.
 func run(s settings, inside bool) (int, error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: s.log}))
 	if err := setup.ResolvConf(inside); err != nil {
 		return agent.SetupFailed, err
 	}
@@ -113,6 +122,7 @@ func run(s settings, inside bool) (int, error) {
 		}
 		go (&ingress.Server{Port: s.ingressPort, Form: s.ingressForm}).Serve(l)
 	}
+	log.Info("the agent starts", "boundary", s.boundary.String(), "explicit", s.explicit, "udp", s.udp, "generation", s.generation, "slice", s.slice)
 	command := agent.Command{Args: s.command, Env: append(env, trust...), User: s.user, Grace: s.grace}
 	return agent.Run(command, func() error {
 		if s.user == nil {
@@ -139,7 +149,7 @@ func route(s settings) (closeRoute func(), variables []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	names, err := table(s.slice, ipv6)
+	names, err := table(s, ipv6)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -151,15 +161,19 @@ func route(s settings) (closeRoute func(), variables []string, err error) {
 	return stack.Close, nil, nil
 }
 
-// table is where names get their addresses: a slice of the pools for a guest that comes
-// after a cold start of its lineage, all of them for one that does not (G81, G82).
-func table(slice int, ipv6 bool) (*dns.Table, error) {
-	if slice < 0 {
+// table is where names get their addresses: a slice of the pools for a guest whose
+// lineage is captured, all of them for one that is not (G81, G82). A generation that comes
+// from a capture has lost the table, and may give no old address to another name (B57).
+func table(s settings, ipv6 bool) (*dns.Table, error) {
+	if s.slice < 0 {
+		if s.generation > 0 {
+			return nil, &setup.Fault{Sentence: fmt.Sprintf("generation %d has no table of the addresses that an earlier one gave out: give --pool-slice with a slice that this agent never had", s.generation)}
+		}
 		return dns.NewTable(dns.DNSNames), nil
 	}
-	t, err := dns.NewSlice(dns.DNSNames, slice)
+	t, err := dns.NewSlice(dns.DNSNames, s.slice)
 	if err == nil && !t.IPv4() && !ipv6 {
-		err = &setup.Fault{Sentence: fmt.Sprintf("pool slice %d has no IPv4 addresses and this kernel has no IPv6: use a slice below 64", slice)}
+		err = &setup.Fault{Sentence: fmt.Sprintf("pool slice %d has no IPv4 addresses and this kernel has no IPv6: use a slice below 64", s.slice)}
 	}
 	return t, err
 }

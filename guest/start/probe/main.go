@@ -37,6 +37,8 @@ func try(how, at string) (string, error) {
 		return talk(how, at, []byte("hello"))
 	case "bulk":
 		return bulk(at)
+	case "wait":
+		return wait(at)
 	case "lookup":
 		found, err := net.LookupHost(at)
 		return strings.Join(found, " "), err
@@ -56,6 +58,25 @@ func try(how, at string) (string, error) {
 		return strings.TrimSpace(string(text)), err
 	case "down":
 		return "", down(at)
+	case "socks":
+		return socks()
+	case "unix":
+		return unixSocket(at)
+	case "forged":
+		return forged(at)
+	case "reach":
+		return reach(at)
+	case "stream":
+		return stream(at)
+	case "exact":
+		return exact(at)
+	case "abort":
+		return abort(at)
+	case "loopback":
+		return loopback()
+	}
+	if try, ok := kernel()[how]; ok {
+		return try(at)
 	}
 	return "", fmt.Errorf("no attempt %q", how)
 }
