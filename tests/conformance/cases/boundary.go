@@ -202,6 +202,7 @@ func (b *Bench) freePort() string {
 // Record is one line of the records, as far as a case looks at it (B191).
 type Record struct {
 	Kind, Sandbox, Policy, Wire, Transport, Direction, Destination, Address, Decision, Reason, Rule, Agent string
+	Generation                                                                                             uint64
 	Bytes                                                                                                  struct{ Up, Down uint64 }
 }
 
