@@ -488,7 +488,7 @@ func TestStopIsTheFirstCause(t *testing.T) {
 	}
 }
 
-func TestBoxThatCannotServeStartsNoAgent(t *testing.T) {
+func TestBG20BoxThatCannotServeStartsNoAgent(t *testing.T) {
 	l := newLab(t)
 	l.driver.BoxError = "no route"
 	l.start()

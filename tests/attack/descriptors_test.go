@@ -9,9 +9,9 @@ import (
 	"skep.dev/skep/internal/cell/celltest"
 )
 
-// TestNothingIsInherited: an open file, a variable or an argument of the worker,
+// TestBG28NothingIsInherited: an open file, a variable or an argument of the worker,
 // or of whoever started it, is not the agent's (L16, L18b).
-func TestNothingIsInherited(t *testing.T) {
+func TestBG28NothingIsInherited(t *testing.T) {
 	c := celltest.New(t)
 	const variable, word = "SKEP_ATTACK_SECRET", "skep-attack-word"
 	f, err := os.Create(filepath.Join(c.Dir, "leaked"))

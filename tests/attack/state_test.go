@@ -81,9 +81,9 @@ func find(t *testing.T, dir string) string {
 	return found
 }
 
-// TestSocketsOfSkep: the daemon's, the handover's, the warden's: no cell reaches
+// TestBG21SocketsOfSkep: the daemon's, the handover's, the warden's: no cell reaches
 // one, though the same user outside does (L15, B75).
-func TestSocketsOfSkep(t *testing.T) { testlab.Test(t, socketsOfSkep) }
+func TestBG21SocketsOfSkep(t *testing.T) { testlab.Test(t, socketsOfSkep) }
 
 func socketsOfSkep(t *testing.T, lab *testlab.Lab) {
 	s := install(t, lab)

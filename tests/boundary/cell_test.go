@@ -112,15 +112,23 @@ func (h *host) all() []entry {
 	if r := h.Try("ledger", "verify"); r.Code != 0 {
 		h.t.Errorf("skep ledger verify ended with %d\n%s%s", r.Code, r.Out, r.Err)
 	}
-	var all []entry
-	for _, line := range strings.Split(strings.TrimSpace(h.Skep("ledger", "show", "last", "--json")), "\n") {
+	all, err := entries(h.Skep("ledger", "show", "last", "--json"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
+// entries reads lines of `skep ledger show --json`.
+func entries(text string) (all []entry, err error) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
 		var e entry
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			h.t.Fatalf("%q: %v", line, err)
+			return nil, fmt.Errorf("%q: %w", line, err)
 		}
 		all = append(all, e)
 	}
-	return all
+	return all, nil
 }
 
 // record is what of it is about flows.

@@ -12,11 +12,11 @@ import (
 	"skep.dev/skep/internal/testlab"
 )
 
-// TestProgramThatTriesEverything: a program in a cell tries every address of the
+// TestBG28ProgramThatTriesEverything: a program in a cell tries every address of the
 // host, the daemon's sockets, the metadata address, a name that no rule lists, a
 // listed name on another port, and listed names that lead to the host. It gets
 // nothing, nothing arrives, and all that left its loopback is recorded with a reason.
-func TestProgramThatTriesEverything(t *testing.T) { testlab.Test(t, triesEverything) }
+func TestBG28ProgramThatTriesEverything(t *testing.T) { testlab.Test(t, triesEverything) }
 
 func triesEverything(t *testing.T, lab *testlab.Lab) {
 	const port, other = "7080", "7081"

@@ -151,10 +151,10 @@ func TestBG13BG16InACell(t *testing.T) {
 	})
 }
 
-// TestBG14NamespaceIsNotTheAgents: an agent changes no rule, route, address or device
+// TestBG14BG24NamespaceIsNotTheAgents: an agent changes no rule, route, address or device
 // of its network namespace, opens no socket beside the boundary, and is governed the
 // same after it tried.
-func TestBG14NamespaceIsNotTheAgents(t *testing.T) {
+func TestBG14BG24NamespaceIsNotTheAgents(t *testing.T) {
 	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
 		lab.Host("ok.test", public4)
 		lab.Echo(public4 + ":7080")
