@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +39,7 @@ const (
 	lingerTime    = time.Second // for an answer of ours to arrive
 	lingerBytes   = 64 << 10
 	http1         = "http/1.1"
+	http2         = "h2"
 
 	maxCarried = 256      // flows of one cell at once
 	maxHeld    = 32 << 20 // bytes of a cell's bodies and messages that are read whole
@@ -96,6 +99,7 @@ type carried struct {
 	rawAgent      *side
 	rawUp         *side
 	agent, server *tls.Conn
+	protocol      string // what the destination has chosen
 	in, answers   *bufio.Reader
 
 	up, down atomic.Uint64
@@ -117,6 +121,13 @@ func (f *carried) run() (flow.Reason, error) {
 	if err := f.meet(); err != nil {
 		return flow.None, err
 	}
+	if f.agent.ConnectionState().NegotiatedProtocol == http2 {
+		why, err := f.streams(failed)
+		if err == nil {
+			f.last("")
+		}
+		return why, err
+	}
 	f.in = bufio.NewReaderSize(f.agent, 16<<10)
 	f.answers = bufio.NewReaderSize(f.server, 16<<10)
 	for {
@@ -130,15 +141,33 @@ func (f *carried) run() (flow.Reason, error) {
 	}
 }
 
-// reach verifies the destination for the permitted name (B126).
+// reach verifies the destination for the permitted name, and agrees with it on what the
+// agent can speak (B126).
 func (f *carried) reach() flow.Reason {
-	f.server = tls.Client(f.rawUp, &tls.Config{ServerName: f.permit.Request().Name, RootCAs: f.Roots, MinVersion: tls.VersionTLS12, NextProtos: []string{http1}, Time: f.Now})
+	offered := offers(f.inner.ALPN)
+	f.protocol = offered[len(offered)-1]
+	f.server = tls.Client(f.rawUp, &tls.Config{ServerName: f.permit.Request().Name, RootCAs: f.Roots, MinVersion: tls.VersionTLS12, NextProtos: offered, Time: f.Now})
 	ctx, cancel := context.WithTimeout(f.ctx, handshakeTime)
 	defer cancel()
 	if f.server.HandshakeContext(ctx) != nil {
 		return flow.UpstreamTLSFailed
 	}
+	if f.protocol = f.server.ConnectionState().NegotiatedProtocol; f.protocol == "" {
+		f.protocol = http1
+	}
 	return flow.None
+}
+
+// offers are the protocols of an agent's hello that are spoken here, never none.
+func offers(alpn string) []string {
+	words := strings.Split(alpn, ",")
+	switch two := slices.Contains(words, http2); {
+	case two && slices.Contains(words, http1):
+		return []string{http2, http1}
+	case two:
+		return []string{http2}
+	}
+	return []string{http1}
 }
 
 // meet is the handshake with the agent.
@@ -147,7 +176,7 @@ func (f *carried) meet() error {
 	if err != nil {
 		return err
 	}
-	f.agent = tls.Server(f.rawAgent, &tls.Config{Certificates: []tls.Certificate{*leaf}, MinVersion: tls.VersionTLS12, NextProtos: []string{http1}, SessionTicketsDisabled: true})
+	f.agent = tls.Server(f.rawAgent, &tls.Config{Certificates: []tls.Certificate{*leaf}, MinVersion: tls.VersionTLS12, NextProtos: []string{f.protocol}, SessionTicketsDisabled: true})
 	ctx, cancel := context.WithTimeout(f.ctx, handshakeTime)
 	defer cancel()
 	return f.agent.HandshakeContext(ctx)

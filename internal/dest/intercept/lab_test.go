@@ -56,8 +56,8 @@ type setup struct {
 	memory bool     // no sockets: for a clock of the test's own
 }
 
-func newLab(t testing.TB, signed string, as []string, serve http.HandlerFunc) *lab {
-	return setup{signed: signed, as: as}.build(t, serve)
+func newLab(t testing.TB, protocol, signed string, as []string, serve http.HandlerFunc) *lab {
+	return setup{signed: signed, as: as, alpn: []string{protocol}}.build(t, serve)
 }
 
 func (s setup) build(t testing.TB, serve http.HandlerFunc) *lab {

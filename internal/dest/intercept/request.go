@@ -76,17 +76,17 @@ func (f *carried) next() (route.Head, secret.Head, flow.Reason, error) {
 		return h, head, v.Refusal(), nil
 	}
 	head.Fields = slices.DeleteFunc(head.Fields, func(f secret.Field) bool { return strings.EqualFold(f.Name, "sec-websocket-extensions") })
-	if !f.names(head) {
+	if !f.names(field(head, "host")) {
 		return h, head, flow.HTTPHostMismatch, nil
 	}
 	return h, head, flow.None, nil
 }
 
-// names tells whether Host is the permitted name, with the flow's port or, for 443,
-// without one (B127).
-func (f *carried) names(h secret.Head) bool {
+// names tells whether a Host or :authority is the permitted name, with the flow's port
+// or, for 443, without one (B127).
+func (f *carried) names(authority string) bool {
 	q := f.permit.Request()
-	host, port, has := strings.Cut(field(h, "host"), ":")
+	host, port, has := strings.Cut(authority, ":")
 	if !has {
 		port = "443"
 	}

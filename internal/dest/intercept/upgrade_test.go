@@ -130,7 +130,7 @@ func (s socket) expect(head byte, payload []byte) {
 // Frames pass both ways, large and small; compression is not offered to the destination
 // (N05, BS-10); where `ws` says so, text is filled in (C09).
 func TestWebSocket(t *testing.T) {
-	l := newLab(t, "api.test", []string{"ws"}, echo)
+	l := newLab(t, http1, "api.test", []string{"ws"}, echo)
 	s := l.open("Sec-WebSocket-Extensions: permessage-deflate\r\n")
 	s.send(0x81, []byte("hello"))
 	s.expect(0x81, []byte("hello"))
@@ -171,7 +171,7 @@ func TestWebSocketIsCut(t *testing.T) {
 		"the value comes": {"bearer", 0x81, "leak", flow.SecretReflected, ""},
 		"no frame":        {"bearer", 0xc1, "compressed", flow.None, ""},
 	} {
-		l := newLab(t, "api.test", []string{c.as}, echo)
+		l := newLab(t, http1, "api.test", []string{c.as}, echo)
 		s := l.open("")
 		go s.send(c.head, []byte(c.text))
 		if head, payload := s.receive(); head != 0 {

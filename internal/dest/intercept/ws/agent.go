@@ -18,6 +18,9 @@ type Misuse struct {
 
 func (m *Misuse) Error() string { return "WebSocket message: " + m.Reason.Token() }
 
+// maxFed bounds what goes on at once: many small messages would be a large text of values.
+const maxFed = 4 * secret.MaxText
+
 // Room is what a cell has for messages that are read whole, in bytes.
 type Room interface {
 	Take(n int) bool
@@ -140,6 +143,9 @@ func (a *Agent) closed() error {
 		return &Misuse{why, uses}
 	}
 	defer clear(text)
+	if len(a.out)+len(text) > maxFed {
+		return &Misuse{flow.SecretTooLarge, uses}
+	}
 	for _, use := range uses {
 		if err := a.Record(use); err != nil {
 			return fmt.Errorf("record a use in a message: %w", &Misuse{Reason: flow.RecordUnavailable})
