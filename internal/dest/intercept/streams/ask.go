@@ -126,7 +126,7 @@ func (c *conn) askHead(f frame) error {
 		c.open(s, head, s.agentDone)
 	case s.agentDone:
 		return c.wholeRead(s)
-	case strings.EqualFold(value(s.request.Fields, "expect"), "100-continue"):
+	case strings.EqualFold(fieldOf(s.request.Fields, "expect"), "100-continue"):
 		c.toAgent.put(func(b []byte) []byte { return appendBlock(b, 0, s.id, appendField(nil, ":status", []byte("100"))) })
 	}
 	return nil
@@ -360,7 +360,7 @@ func (c *conn) wholeRead(s *stream) error {
 	return c.send(s, body, true, nil)
 }
 
-func value(fields []secret.Field, name string) string {
+func fieldOf(fields []secret.Field, name string) string {
 	for _, f := range fields {
 		if strings.EqualFold(f.Name, name) {
 			return string(f.Value)
