@@ -61,15 +61,21 @@ func Limits() []Limit {
 		{"policy swap: the gate's sets in the kernel; a card asked for again", "1s; 5s", "cell", "refused by the box, or opened by the next question of the name; asked again", "box.swapBy; box.askAgain"},
 		{"open cards; a card; once; nobody is asked again", n("%s; %s; %s; %s", "20", "1h0m0s", "10m0s", "10m0s"), "cell", "denied; denied; asked again; asked again", "approval.OpenCards; approval.Patience; approval.OnceFor; approval.NoFor"},
 		{"denials kept; drafted requests; long poll; a request's body; its why", n("%d; %s; %s; %s; %s", KeptDenials, "6/min", "1m0s", "4 KiB", "280 characters"), "cell", "oldest goes; 429; returns; 413; 400", "boundary.KeptDenials; desk.PollTime; desk.maxBody; desk.MaxWhy"},
-	}, ofSecrets(), ofTheCell(n), ofTheBox(n), ofTheTunnel(n), ofTheConnector(), ofTheAgentSocket())
+	}, ofSecrets(n), ofTheCell(n), ofTheBox(n), ofTheTunnel(n), ofTheConnector(), ofTheAgentSocket())
 }
 
 // ofSecrets is what reading the requests to a bound name may take (section 10).
-func ofSecrets() []Limit {
+func ofSecrets(n func(string, ...any) string) []Limit {
 	return []Limit{
 		{"flows to names with a secret; what is read whole of all of them", "256; 32 MiB", "cell", "reset, `busy`; 503 `busy`", "intercept.maxCarried; intercept.maxHeld"},
 		{"their handshake, each; head of an answer; an answer of ours: time, what is read beside it", "10s; 64 KiB; 1s; 64 KiB", "flow", "`upstream-tls-failed`; closed; closed; closed", "intercept.handshakeTime; intercept.maxAnswerHead; intercept.lingerTime; intercept.lingerBytes"},
 		{"body that a secret is filled in; text message of a WebSocket; values in either or in a head", "256 KiB; 64 KiB; 64 KiB", "flow", "413 `secret-too-large`; reset, `secret-too-large`; `secret-too-large`", "secret.MaxBody; secret.MaxText; secret.maxFilled"},
+		{"text of a WebSocket that goes on at once", "256 KiB", "flow", "reset, `secret-too-large`", "ws.maxFed"},
+		{"HTTP/2 of an agent: streams; what each counts of what is read whole; head as it comes; read; fields; settings in a frame", n("%s; %s; %s; %d KiB; %s; %s", "256", "4 KiB", "32 KiB", route.MaxInnerHead>>10, "256", "32"), "flow", "REFUSED_STREAM; REFUSED_STREAM; closed; 431; 431; closed", "streams.maxStreams; streams.perStream; streams.maxBlock; streams.maxRequest; streams.maxHeadFields; streams.maxSettings"},
+		{"its frames; windows at first; at most; head of an answer", "16 KiB; 65535 B; 2147483647 B; 64 KiB", "flow", "closed; back-pressure; closed; closed", "streams.maxFrame; streams.firstWindow; streams.maxWindow; streams.maxAnswerHead"},
+		{"its streams taken back; frames that carry nothing; settings that nobody acknowledges", "100/s; 1000/s; 16", "flow", "closed", "streams.maxResets; streams.maxIdle; streams.maxUnacked"},
+		{"what waits to be written to either side; although; of the window for answers of ours; one of them", "32 KiB; 1 MiB; 4 KiB; 256 B", "flow", "back-pressure; closed; without a sentence; the same", "streams.enough; streams.maxWaiting; streams.ownAnswers; streams.answerBytes"},
+		{"until both sides have begun; until the last frames are written", "10s; 10s", "flow", "closed", "streams.meetTime; streams.finishTime"},
 		{"a secret: at least; at most; its name", "8 B; 16 KiB; 64 characters", "cell", "load error", "secret.MinValue; secret.MaxValue; secret.maxName"},
 		{"certificates of a cell: before they are made; a leaf; one is shown for", "48h0m0s; 24h0m0s; 1h0m0s", "cell", "good for a wrong clock; made anew; made anew", "authority.early; authority.late; authority.reuse"},
 	}

@@ -24,23 +24,26 @@ func (d discard) Write(b []byte) (int, error) { return d.w.Write(b) }
 
 func encoder(p *peer) *hpack.Encoder { return hpack.NewEncoder(&p.block) }
 
-// What a hostile cell may send without end ends its connection, before it costs memory
-// or the destination's patience.
-func TestFloods(t *testing.T) {
-	bomb := func(p *peer) { // one field of the table, named by every byte of a block
-		p.block.Reset()
-		check(p.t, p.enc.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 4000)}))
-		define := bytes.Clone(p.block.Bytes())
-		for i := range uint32(200) {
-			p.write(appendBlock(nil, flagEndStream, 2*i+1, append(define, bytes.Repeat([]byte{0xbe}, maxBlock-len(define))...)))
-			define = nil
-		}
-		p.write(appendFrame(nil, framePush, 0, 1, nil))
+// flood is what an agent sends, and how that ends.
+type flood struct {
+	code uint32
+	send func(*peer)
+}
+
+// bomb is one field of the table, named by every byte of a block.
+func bomb(p *peer) {
+	p.block.Reset()
+	check(p.t, p.enc.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 4000)}))
+	define := bytes.Clone(p.block.Bytes())
+	for i := range uint32(200) {
+		p.write(appendBlock(nil, flagEndStream, 2*i+1, append(define, bytes.Repeat([]byte{0xbe}, maxBlock-len(define))...)))
+		define = nil
 	}
-	for name, c := range map[string]struct {
-		code uint32
-		send func(*peer)
-	}{
+	p.write(appendFrame(nil, framePush, 0, 1, nil))
+}
+
+func floods() map[string]flood {
+	return map[string]flood{
 		"continuation": {codeCalm, func(p *peer) {
 			p.put(frameHeaders, 0, 1, []byte{0x88})
 			for range 1 << 15 {
@@ -103,7 +106,13 @@ func TestFloods(t *testing.T) {
 		"a second end":       {codeProtocol, func(p *peer) { p.head(flagEndStream, 1, get("/")...); p.put(frameData, 0, 1, []byte("x")) }},
 		"a second head":      {codeProtocol, func(p *peer) { p.head(0, 1, get("/")...); p.head(0, 1, get("/denied")...) }},
 		"a trailer of hosts": {codeProtocol, func(p *peer) { p.head(0, 1, get("/")...); p.head(flagEndStream, 1, "host: other.test") }},
-	} {
+	}
+}
+
+// What a hostile cell may send without end ends its connection, before it costs memory
+// or the destination's patience.
+func TestFloods(t *testing.T) {
+	for name, c := range floods() {
 		t.Run(name, func(t *testing.T) {
 			l := begin(t, nil, nil, nil, "json:token")
 			go func() {
@@ -158,6 +167,50 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
+// upload is what is left of a body, and of its stream's window.
+type upload struct {
+	id   uint32 // 0: it is sent
+	body string
+	left int
+}
+
+// uploadAll uploads by turns as the windows allow.
+func (p *peer) uploadAll(all []*upload) {
+	conn := firstWindow
+	for open := len(all); open > 0; {
+		moved := false
+		for _, u := range all {
+			if u.id == 0 {
+				continue
+			}
+			k := min(len(u.body), u.left, conn, 3000)
+			if k > 0 {
+				p.put(frameData, 0, u.id, []byte(u.body[:k]))
+				u.body, u.left, conn, moved = u.body[k:], u.left-k, conn-k, true
+			}
+			if u.body == "" {
+				p.put(frameData, flagEndStream, u.id, nil)
+				u.id, moved = 0, true
+				open--
+			}
+		}
+		if !moved {
+			f, ok := <-p.updates
+			if !ok {
+				return
+			}
+			if f.stream == 0 {
+				conn += int(number(f))
+			}
+			for _, u := range all {
+				if u.id == f.stream && u.id != 0 {
+					u.left += int(number(f))
+				}
+			}
+		}
+	}
+}
+
 // Whatever the windows, the frames and the bodies that are read whole beside it: all
 // data arrives, in order, and never more than the destination has a window for.
 func TestWindowsHold(t *testing.T) {
@@ -170,11 +223,6 @@ func TestWindowsHold(t *testing.T) {
 			most = 60 << 10
 		}
 		want := map[string]string{}
-		type upload struct {
-			id   uint32
-			body string
-			left int
-		}
 		var all []*upload
 		for i := range n {
 			size := rapid.IntRange(0, most).Draw(t, "size")
@@ -190,41 +238,7 @@ func TestWindowsHold(t *testing.T) {
 			l.agent.head(0, uint32(2*i+1), head...)
 			all = append(all, &upload{uint32(2*i + 1), body, initial})
 		}
-		go func() {
-			conn := firstWindow
-			for open := len(all); open > 0; {
-				moved := false
-				for _, u := range all {
-					if u.id == 0 {
-						continue
-					}
-					k := min(len(u.body), u.left, conn, 3000)
-					if k > 0 {
-						l.agent.put(frameData, 0, u.id, []byte(u.body[:k]))
-						u.body, u.left, conn, moved = u.body[k:], u.left-k, conn-k, true
-					}
-					if u.body == "" {
-						l.agent.put(frameData, flagEndStream, u.id, nil)
-						u.id, moved = 0, true
-						open--
-					}
-				}
-				if !moved {
-					f, ok := <-l.agent.updates
-					if !ok {
-						return
-					}
-					if f.stream == 0 {
-						conn += int(number(f))
-					}
-					for _, u := range all {
-						if u.id == f.stream && u.id != 0 {
-							u.left += int(number(f))
-						}
-					}
-				}
-			}
-		}()
+		go l.agent.uploadAll(all)
 		paths, got, left, conn := map[uint32]string{}, map[string]string{}, map[uint32]int{}, firstWindow
 		for ended := 0; ended < n; {
 			f, ok := <-l.up.frames

@@ -42,7 +42,7 @@ const (
 	frameHead   = 9
 	maxFrame    = 16 << 10 // of all sides; nobody is told another
 	firstWindow = 65535    // of a connection and of a stream, before anybody changed it
-	maxWindow   = 1<<31 - 1
+	maxWindow   = 0x7fffffff
 )
 
 // preface opens a connection, from its client.
