@@ -15,6 +15,7 @@ import (
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/profile/pathplan"
+	"skep.dev/skep/internal/right"
 )
 
 func (a *App) checkCommand() *cobra.Command {
@@ -68,6 +69,7 @@ func (a *App) check(ctx context.Context, file string, effective bool) error {
 		for _, m := range plan.Missing {
 			out.Missing = append(out.Missing, m.At)
 		}
+		out.Notes = wildcards(c.profile)
 		a.here(ctx, c, &out)
 		if effective && out.Valid && !a.json {
 			_, err := fmt.Fprint(a.Out, escape.Text(out.Effective))
@@ -83,6 +85,16 @@ func (a *App) check(ctx context.Context, file string, effective bool) error {
 		return &statusError{code: statusRefused}
 	}
 	return err
+}
+
+// wildcards says what each rule matches that names more than one host (N27).
+func wildcards(p *profile.Profile) (notes []string) {
+	for _, r := range p.Net {
+		if r.Dest.Kind == right.Suffix || r.Dest.Kind == right.AnyName {
+			notes = append(notes, fmt.Sprintf("line %d matches %s", r.Line, r.Dest.Explain()))
+		}
+	}
+	return notes
 }
 
 // here adds what skepd says of this host. What it cannot hold makes a profile useless

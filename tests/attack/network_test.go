@@ -9,10 +9,10 @@ import (
 	"skep.dev/skep/internal/testlab"
 )
 
-// TestAddressesWithoutARule: a cell that no rule opens reaches no address of the
+// TestN19AddressesWithoutARule: a cell that no rule opens reaches no address of the
 // host or beyond, in no way that a stream or datagram can be sent; and nothing of
 // it arrives (B11 to B16).
-func TestAddressesWithoutARule(t *testing.T) { testlab.Test(t, addressesWithoutARule) }
+func TestN19AddressesWithoutARule(t *testing.T) { testlab.Test(t, addressesWithoutARule) }
 
 func addressesWithoutARule(t *testing.T, lab *testlab.Lab) {
 	var args []string

@@ -35,8 +35,8 @@ func victim(t *testing.T) (pid, address string) {
 	return strconv.Itoa(cmd.Process.Pid), "0x" + string(first)
 }
 
-// TestProcessesOutside: no signal, no tracing, no memory, no word of /proc (L7).
-func TestProcessesOutside(t *testing.T) {
+// TestN25ProcessesOutside: no signal, no tracing, no memory, no word of /proc (L7).
+func TestN25ProcessesOutside(t *testing.T) {
 	c := celltest.New(t)
 	pid, address := victim(t)
 	attack{technique: "processes", outside: []string{pid, address}, inside: []string{pid, address}}.run(t, c)

@@ -122,9 +122,9 @@ var special = strings.Fields(`0.1.2.3 10.1.2.3 100.64.1.2 127.1.2.3 169.254.1.2 
 	::ffff:10.1.2.3 64:ff9b::a01:203 64:ff9b:1::1 100::1 2001::1 2001:db8::1 2002:a01:203::1 3fff::1 5f00::1 fc00::1 fe80::1 fec0::1 fd00:ec2::254
 	2a02:6b8:a::a ::10.1.2.3`)
 
-// TestBX7BX9SpecialAddresses: no special address is reached, by the widest rules: not as
+// TestN15BX7BX9SpecialAddresses: no special address is reached, by the widest rules: not as
 // what a name resolves to, nor as a literal, nor in another spelling.
-func TestBX7BX9SpecialAddresses(t *testing.T) {
+func TestN15BX7BX9SpecialAddresses(t *testing.T) {
 	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
 		lab.Echo("93.184.216.34:7080")
 		tries := []attempt{{How: "tcp", At: "93.184.216.34:7080"}}

@@ -98,6 +98,18 @@ func (a attempt) make() (string, error) {
 		return "", a.drip()
 	case "reset":
 		return a.reset()
+	case "websocket":
+		return a.webSocket()
+	case "upload":
+		return a.upload()
+	case "unix sockets":
+		return "", unixSockets()
+	case "batch":
+		return a.batch()
+	case "together":
+		return a.together()
+	case "events":
+		return a.events()
 	case "agent":
 		return a.knockAgent()
 	case "own servers":

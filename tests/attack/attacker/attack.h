@@ -44,5 +44,5 @@ const char *join(const char *dir, const char *name);
 _Noreturn void usage(const char *what);
 
 typedef void technique(char **args, int count);
-technique abi, descriptors, devices, hostfiles, ipc, kernel, limits, mounts, names, namespaces, network, overlay, privilege, proc,
+technique abi, descriptors, devices, hostfiles, ipc, kernel, limits, messages, mounts, names, namespaces, network, overlay, privilege, proc,
     processes, protected_dir, readonly, sockets, terminal, unixpath, worker;

@@ -4,7 +4,7 @@
 
 static const struct { const char *name; technique *run; } techniques[] = {
     {"abi", abi}, {"descriptors", descriptors}, {"devices", devices}, {"hostfiles", hostfiles}, {"ipc", ipc},
-    {"kernel", kernel}, {"limits", limits}, {"mounts", mounts}, {"names", names}, {"namespaces", namespaces}, {"network", network}, {"overlay", overlay},
+    {"kernel", kernel}, {"limits", limits}, {"messages", messages}, {"mounts", mounts}, {"names", names}, {"namespaces", namespaces}, {"network", network}, {"overlay", overlay},
     {"privilege", privilege}, {"proc", proc}, {"processes", processes}, {"protected", protected_dir},
     {"readonly", readonly}, {"sockets", sockets}, {"terminal", terminal}, {"unixpath", unixpath},
     {"worker", worker},
