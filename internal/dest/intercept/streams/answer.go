@@ -72,7 +72,7 @@ func (c *conn) leaves(f frame) error {
 
 // answerHead is the head of an answer, one before it, or its trailer.
 func (c *conn) answerHead(f frame) error {
-	block, err := c.fromUp.block(f)
+	block, err := c.fromUp.block(f, maxAnswerHead)
 	if err != nil {
 		return err
 	}

@@ -59,9 +59,7 @@ func (c *conn) counts(f frame) error {
 	case f.kind == frameWindow, f.kind == frameData && len(f.payload) > 0:
 		return nil
 	}
-	if now := time.Now(); now.Sub(c.second) >= time.Second {
-		c.second, c.resets, c.idle = now, 0, 0
-	}
+	c.tick()
 	if c.idle++; f.kind == frameReset {
 		c.resets++
 	}
@@ -71,10 +69,26 @@ func (c *conn) counts(f frame) error {
 	return nil
 }
 
+// tick begins a new second, when it has come.
+func (c *conn) tick() {
+	if now := time.Now(); now.Sub(c.second) >= time.Second {
+		c.second, c.resets, c.idle, c.refusals = now, 0, 0, 0
+	}
+}
+
+// overdone tells whether too much of what the agent asks is refused: each refusal may be
+// a record.
+func (c *conn) overdone() error {
+	if c.refusals > maxResets {
+		return &fault{codeCalm, "too many requests that are refused"}
+	}
+	return nil
+}
+
 // askHead is a request's head or trailer. It is judged, and its uses are recorded,
 // without the lock, so that answers go on meanwhile.
 func (c *conn) askHead(f frame) error {
-	block, err := c.fromAgent.block(f)
+	block, err := c.fromAgent.block(f, maxBlock)
 	if err != nil {
 		return err
 	}
@@ -122,6 +136,7 @@ func (c *conn) askHead(f frame) error {
 		if c.refuse(s, why); c.Failed != flow.None {
 			return errOver
 		}
+		return c.overdone()
 	case !s.whole:
 		c.open(s, head, s.agentDone)
 	case s.agentDone:
@@ -221,6 +236,7 @@ func (c *conn) open(s *stream, head request, end bool) {
 	}
 	block = appendRequest(block, head)
 	defer clear(block)
+	c.toUp.grow(len(block) + small)
 	c.toUp.put(func(b []byte) []byte {
 		b = appendBlock(b, flags, s.up, block)
 		if s.early > 0 {
@@ -254,7 +270,7 @@ func (c *conn) askData(f frame) error {
 	}
 	c.grant(s)
 	c.over(s)
-	return nil
+	return c.overdone()
 }
 
 // pass looks at data and sends it on.

@@ -243,3 +243,15 @@ func TestFailedDestination(t *testing.T) {
 		t.Errorf("%q, sent %q", why.Token(), l.up.said.String())
 	}
 }
+
+// A request carries the flow's id where the policy says so, and none of the agent's own (B84).
+func TestFlowIsNamed(t *testing.T) {
+	l := begin(t, nil, nil, func(r *Rules) { r.Flow.Name, r.Flow.Value = "x-skep-flow", []byte("id") }, "bearer")
+	for id := range uint32(2) {
+		l.agent.head(flagEndStream, 2*id+1, get("/", "x-skep-flow: mine")...)
+		if got := l.up.fields(l.up.next(frameHeaders)); strings.Count(got, "x-skep-flow") != 1 || !strings.Contains(got, "x-skep-flow: id\n") {
+			t.Errorf("%q", got)
+		}
+	}
+	l.over()
+}

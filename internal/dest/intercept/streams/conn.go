@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/secret"
 )
@@ -15,7 +16,7 @@ import (
 const (
 	maxStreams  = 256              // open at once
 	perStream   = 4 << 10          // bytes of a cell's room that one is counted as
-	maxResets   = 100              // streams that the agent takes back, a second
+	maxResets   = 100              // streams that the agent takes back, or that are refused, a second
 	maxIdle     = 1000             // frames of the agent that carry nothing, a second
 	maxUnacked  = 16               // settings that a peer has not acknowledged
 	enough      = 32 << 10         // bytes that wait to be written; no more is read then
@@ -24,6 +25,7 @@ const (
 	meetTime    = 10 * time.Second // until both have sent their settings
 	finishTime  = 10 * time.Second // for the last frames to be written
 	answerBytes = 256              // of a sentence of ours, at most
+	small       = 128              // bytes, of a frame or two without data
 )
 
 // Room is what a cell has for what is read whole and kept, in bytes.
@@ -84,6 +86,7 @@ type conn struct {
 	leaving       bool // the destination takes no new stream
 	second        time.Time
 	resets, idle  int // in this second
+	refusals      int // the same
 	failure       error
 	refused       flow.Reason // the first
 }
@@ -116,13 +119,17 @@ func (c *conn) run() (flow.Reason, error) {
 	var writers, readers sync.WaitGroup
 	writers.Go(func() {
 		if err := c.toAgent.write(&c.mu, c.Agent, func() {}); err != nil {
+			c.end(err)
 			c.StopAgent()
 			c.StopDestination()
 		}
 	})
 	if c.Failed == flow.None {
 		writers.Go(func() {
-			if err := c.toUp.write(&c.mu, c.Destination, c.flushAll); err != nil {
+			// One that takes no more may still have answered: then its last frame is the end.
+			if err := c.toUp.write(&c.mu, c.Destination, c.flushAll); boundary.EndedBy(err) != flow.None {
+				c.end(err)
+				c.StopAgent()
 				c.StopDestination()
 			}
 		})

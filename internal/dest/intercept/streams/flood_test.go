@@ -35,7 +35,7 @@ func bomb(p *peer) {
 	p.block.Reset()
 	check(p.t, p.enc.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 4000)}))
 	define := bytes.Clone(p.block.Bytes())
-	for i := range uint32(200) {
+	for i := range uint32(50) {
 		p.write(appendBlock(nil, flagEndStream, 2*i+1, append(define, bytes.Repeat([]byte{0xbe}, maxBlock-len(define))...)))
 		define = nil
 	}
@@ -66,6 +66,11 @@ func floods() map[string]flood {
 			for i := range uint32(1 << 12) {
 				p.head(flagEndStream, 2*i+1, get("/denied")...)
 				p.number(frameReset, 2*i+1, codeCancel)
+			}
+		}},
+		"misuse": {codeCalm, func(p *peer) {
+			for i := range uint32(1 << 12) {
+				p.head(flagEndStream, 2*i+1, get("/", "cookie: "+mark)...)
 			}
 		}},
 		"settings": {codeCalm, func(p *peer) {

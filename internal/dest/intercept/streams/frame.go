@@ -92,8 +92,9 @@ func (r *reader) next() (frame, error) {
 	return f, nil
 }
 
-// block reads the rest of a header block that f begins. What it returns is its own.
-func (r *reader) block(f frame) ([]byte, error) {
+// block reads the rest of a header block that f begins, of so many bytes at most. What it
+// returns is its own.
+func (r *reader) block(f frame, most int) ([]byte, error) {
 	part, err := f.content()
 	if err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func (r *reader) block(f frame) ([]byte, error) {
 		switch {
 		case f.kind != frameContinuation, f.stream != stream:
 			return nil, broken("a header block that breaks off")
-		case len(f.payload) == 0 && !f.has(flagEndHeaders), len(block)+len(f.payload) > maxBlock:
+		case len(f.payload) == 0 && !f.has(flagEndHeaders), len(block)+len(f.payload) > most:
 			return nil, &fault{codeCalm, "a header block without end"}
 		}
 	}

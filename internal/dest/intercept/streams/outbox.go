@@ -2,6 +2,7 @@ package streams
 
 import (
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -16,17 +17,28 @@ type outbox struct {
 
 func newOutbox(lock *sync.Mutex) outbox { return outbox{changed: sync.NewCond(lock)} }
 
-// put adds frames; they are written soon, in this order.
+// put adds frames; they are written soon, in this order. Large ones have grown it before.
 func (o *outbox) put(add func(b []byte) []byte) {
 	if o.sealed || o.dead {
 		return
 	}
+	o.grow(small)
 	before := o.buf
-	o.buf = add(o.buf)
-	if len(before) > 0 && &before[0] != &o.buf[0] {
-		clear(before) // it may have a value
+	if o.buf = add(o.buf); len(before) > 0 && &before[0] != &o.buf[0] {
+		clear(before)
 	}
 	o.changed.Broadcast()
+}
+
+// grow makes room for n bytes, and leaves no copy behind of what is there: it may have
+// a value.
+func (o *outbox) grow(n int) {
+	if cap(o.buf)-len(o.buf) >= n {
+		return
+	}
+	before := o.buf
+	o.buf = slices.Grow(o.buf, n)
+	clear(before)
 }
 
 // room waits until there is less than so much to be written.

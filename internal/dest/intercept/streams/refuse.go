@@ -12,6 +12,8 @@ func (c *conn) refuse(s *stream, why flow.Reason) {
 	if c.refused == flow.None {
 		c.refused = why
 	}
+	c.tick()
+	c.refusals++
 	if s.up != 0 {
 		c.toUp.put(func(b []byte) []byte { return appendNumber(b, frameReset, s.up, codeCancel) })
 	}

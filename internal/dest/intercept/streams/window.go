@@ -111,6 +111,7 @@ func (c *conn) send(s *stream, data []byte, end bool, last func([]byte) []byte) 
 		if n := int64(len(data)); n > 0 && len(s.pending) == 0 && n <= min(s.window, c.window) && n <= maxFrame { // the usual end
 			s.window -= n
 			c.window -= n
+			c.toUp.grow(len(data) + small)
 			c.toUp.put(func(b []byte) []byte { return appendFrame(b, frameData, flagEndStream, s.up, data) })
 			return nil
 		}
@@ -166,6 +167,7 @@ func (c *conn) out(s *stream, data []byte) int {
 		}
 		s.window -= int64(n)
 		c.window -= int64(n)
+		c.toUp.grow(n + small)
 		c.toUp.put(func(b []byte) []byte { return appendFrame(b, frameData, 0, s.up, data[done:done+n]) })
 		done += n
 	}
