@@ -94,6 +94,8 @@ void net_build(struct cell *c)
     bool six = netlink_call(rt, rt_ipv6, sizeof rt_ipv6, rt_ipv6_last) == 0;
     /* Nothing between agent and box is a network: a congestion control that paces only costs. */
     (void)!write_text(c->host_proc, "sys/net/ipv4/tcp_congestion_control", "reno");
+    /* A connect that is held asks again each second, and not ever more seldom: so soon does it have its answer (B13). */
+    (void)!write_text(c->host_proc, "sys/net/ipv4/tcp_syn_linear_timeouts", "120");
     close(rt);
 
     c->nft = netlink_open(NETLINK_NETFILTER);
@@ -135,7 +137,9 @@ void net_hand_over(struct cell *c)
 /* gate_change adds to a set or removes from it: the generated message with the box's values in its holes. */
 static int gate_change(struct cell *c, const struct gate *g)
 {
-    if ((g->family != 4 && g->family != 6) || (g->transport != IPPROTO_TCP && g->transport != IPPROTO_UDP) ||
+    static const char *const gate_sets[] = {[GATE_HELD] = "htc", [GATE_OVER] = "ovr", [GATE_ONCE] = "one", [GATE_TOKEN] = "tok",
+        [IPPROTO_TCP] = "tcp", [IPPROTO_UDP] = "udp"};
+    if ((g->family != 4 && g->family != 6) || g->transport > IPPROTO_UDP || !gate_sets[g->transport] ||
         g->low == 0 || g->low > g->high)
         return -EINVAL;
     static unsigned char m[256];
@@ -143,12 +147,16 @@ static int gate_change(struct cell *c, const struct gate *g)
     size_t len = six ? sizeof element6 : sizeof element4, size = six ? 16 : 4;
     size_t key = six ? element6_key : element4_key, end = six ? element6_end : element4_end;
     memcpy(m, six ? element6 : element4, len);
-    memcpy(m + element_set, g->transport == IPPROTO_TCP ? "tcp" : "udp", 3);
+    memcpy(m + element_set, gate_sets[g->transport], 3);
     memcpy(m + key, g->address, size);
     static const uint8_t same[16];
     memcpy(m + end, memcmp(g->last, same, 16) == 0 ? g->address : g->last, size);
     m[key + size] = (unsigned char)(g->low >> 8), m[key + size + 1] = (unsigned char)g->low;
     m[end + size] = (unsigned char)(g->high >> 8), m[end + size + 1] = (unsigned char)g->high;
+    if (g->transport == GATE_ONCE) /* a map: in the place of the end of a range is what the key leads to */
+        m[end - 6] = NFTA_SET_ELEM_DATA;
+    if (g->transport == GATE_TOKEN) /* a set without ranges: nobody reads the end */
+        m[end - 6] = NFTA_SET_ELEM_USERDATA, m[end - 5] = 0;
     if (g->op == GATE_REMOVE)
         m[element_type] = NFT_MSG_DELSETELEM, m[element_type + 3] = 0; /* the high half of the flags: NLM_F_CREATE */
     return netlink_call(c->nft, m, len, 2);

@@ -134,6 +134,9 @@ struct gate_ack {
     uint32_t pad[3];
 }; /* and, of the counter and of flows, the kernel's own answer; of a connect, its socket */
 enum { GATE_ADD = 1, GATE_REMOVE, GATE_COUNTER, GATE_READY, GATE_ORIGIN, GATE_FORGET, GATE_CONNECT };
+/* In the place of a transport: connects that wait for a person, those of them that are refused, what passes for a token
+ * (in the place of the end) that is there, and the tokens. */
+enum { GATE_HELD = 1, GATE_OVER, GATE_ONCE, GATE_TOKEN };
 
 _Static_assert(sizeof(struct request) == 40 && sizeof(struct spec) == 64 && sizeof(struct record) == 40, "of the worker");
 _Static_assert(sizeof(struct event) == 128 && sizeof(struct command) == 32, "of skepd");

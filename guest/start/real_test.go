@@ -117,6 +117,30 @@ func (r *realBoundary) reasons() map[string]string {
 	return out
 }
 
+// TestBC47HoldGuest: a SYN has no answer while a person is asked, and the client's own tries
+// join it; then it opens, or is refused (G51).
+func TestBC47HoldGuest(t *testing.T) {
+	_, tcp, _ := net.SplitHostPort(echo(t))
+	rule := fmt.Sprintf("    - {name: ok.test, ports: [%s], resolve: [127.0.0.1]", tcp)
+	b, records := serveReal(t, rule+", ask: true, hold: 60s}\n    - {name: short.test, ports: [443], ask: true, hold: 1s}\n")
+	began := time.Now()
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		<-time.After(2 * time.Second) // in which a SYN comes again
+		records.rules(rule + "}\n    - {name: short.test, ports: [443], ask: true, hold: 1s}\n")
+		_ = records.process.Process.Signal(syscall.SIGHUP)
+	}()
+	expect(t, probe(t, b, nil, "tcp=ok.test:"+tcp, "tcp=short.test:443"), map[string]string{"tcp=ok.test:" + tcp: "hello", "tcp=short.test:443": "connection refused"})
+	if took := time.Since(began); took < 3*time.Second {
+		t.Errorf("it took %s: nothing was held", took)
+	}
+	<-opened
+	if got := records.reasons(); got["tcp short.test:443"] != "approval-needed" || got["tcp ok.test:"+tcp] != "" {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestRealBoundaryGuest: the cases BG-1, BG-2, BG-4, BG-8 and BG-17 of the guest path, with
 // Skep's own boundary in the place of a test's.
 func TestRealBoundaryGuest(t *testing.T) {

@@ -35,14 +35,16 @@ type Gate struct {
 	Rate     *route.Bucket // of new flows; nil without a bound
 	Door     *Door         // the kernel's, shut while nothing is let in; nil without one
 	Now      func() time.Time
+	Back     func(q flow.Request, rule string) // told that q took an answer for one flow and opened nothing; nil tells nobody
 
-	policy atomic.Pointer[policy.Policy]
-	open   atomic.Int64
-	udp    atomic.Int64 // of open
-	inward atomic.Int64 // deliveries, which are not of open
-	living living
-	taken  taken
-	live   sync.WaitGroup
+	policy  atomic.Pointer[policy.Policy]
+	open    atomic.Int64
+	udp     atomic.Int64 // of open
+	inward  atomic.Int64 // deliveries, which are not of open
+	living  living
+	holding holding
+	taken   taken
+	live    sync.WaitGroup
 }
 
 // Install makes p the policy of every later Request, or changes nothing and says
@@ -53,6 +55,7 @@ func (g *Gate) Install(p policy.Policy) error {
 	}
 	g.policy.Store(&p)
 	g.judgeAgain()
+	g.holding.tell()
 	return nil
 }
 
@@ -72,16 +75,12 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 	begin := g.Now()
 
 	q = g.identify(q)
-	v, p := g.decide(q)
-	once := v.Allowed() && p.value.IsOnce(v.Rule)
-	if once && !g.taken.first(v.Rule) {
-		v = flow.Verdict{Decision: flow.Ask, Reason: flow.ApprovalNeeded, Rule: v.Rule, Line: v.Line}
-	}
+	v, p, once := g.hold(ctx, q)
 	if v.Allowed() {
 		if why := g.enter(q); why != flow.None {
 			v = flow.Verdict{Reason: why, Rule: v.Rule, Line: v.Line}
 			if once {
-				g.taken.back(v.Rule)
+				g.back(q, v.Rule)
 			}
 		} else {
 			defer g.leave(q)
@@ -96,7 +95,7 @@ func (g *Gate) Serve(ctx context.Context, q flow.Request, from Arrival) {
 	if err := g.record(ctx, r); err != nil {
 		r.Verdict = flow.Verdict{Reason: endedOr(ctx, g.unrecorded(err)), Rule: v.Rule, Line: v.Line}
 		if once {
-			g.taken.back(v.Rule)
+			g.back(q, v.Rule)
 		}
 		from.Refuse(r.Verdict.Reason, "")
 		g.refuse(ctx, r)

@@ -1,6 +1,10 @@
 package boundary
 
-import "sync"
+import (
+	"sync"
+
+	"skep.dev/skep/internal/flow"
+)
 
 // taken are the answers for one flow that a flow has taken (B143). skepd hears of it by
 // the flow's intent, and says so with the next policy; until then two flows must not have
@@ -24,7 +28,14 @@ func (t *taken) first(rule string) bool {
 	return true
 }
 
-// back gives back a rule under which nothing has opened.
+// back gives back an answer under which nothing has opened.
+func (g *Gate) back(q flow.Request, rule string) {
+	g.taken.back(rule)
+	if g.Back != nil {
+		g.Back(q, rule)
+	}
+}
+
 func (t *taken) back(rule string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

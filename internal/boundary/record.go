@@ -12,11 +12,13 @@ import (
 type Kind uint8
 
 // Intent is before an allowed flow opens, Outcome when it has ended, Denied a
-// refusal, which may stand for many (B17).
+// refusal, which may stand for many (B17). Held is none of it: a person has been asked, and
+// the flow waits (B140); one of the others follows, unless the agent gives up.
 const (
 	Intent Kind = iota + 1
 	Outcome
 	Denied
+	Held
 )
 
 // Record is one record of the boundary (B191), still without time and chain of
@@ -26,7 +28,7 @@ type Record struct {
 	Time     time.Time
 	Request  flow.Request
 	Policy   string // version of the policy that decided
-	Decision string // allow, block or fail
+	Decision string // allow, block or fail; of Held ask
 	Verdict  flow.Verdict
 	Address  netip.AddrPort // dialed, only if connected
 	Dropped  int            // resolved addresses that were not kept

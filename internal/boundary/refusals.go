@@ -22,7 +22,7 @@ type Refusals struct {
 	mu      sync.Mutex
 	waiting map[refusalKey]*waiting
 	order   []refusalKey // those that are due first are first
-	asked   map[refusalKey]time.Time
+	asked   map[asked]time.Time
 }
 
 // waiting is a record and when it is to be written.
@@ -33,15 +33,22 @@ type waiting struct {
 
 // refusalKey is what makes two refusals identical.
 type refusalKey struct {
+	held        bool
 	destination string
 	transport   flow.Transport
 	reason      flow.Reason
 }
 
+// asked is a question as it was put under one policy: another one may have an answer to it.
+type asked struct {
+	refusalKey
+	policy string
+}
+
 // NewRefusals gathers for one recorder; now is the clock.
 func NewRefusals(recorder Recorder, now func() time.Time) *Refusals {
 	return &Refusals{recorder: recorder, now: now, rate: route.NewBucket(Itemised, now),
-		waiting: map[refusalKey]*waiting{}, asked: map[refusalKey]time.Time{}, urgent: make(chan struct{}, 1)}
+		waiting: map[refusalKey]*waiting{}, asked: map[asked]time.Time{}, urgent: make(chan struct{}, 1)}
 }
 
 // Urgent has a value when something is due at once: a person is to be asked (B140).
@@ -56,10 +63,9 @@ func (r *Refusals) Itemise() bool { return r.rate.Take() }
 func (r *Refusals) Add(rec Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	rec.Kind = Denied
-	key := refusalKey{rec.Request.Destination(), rec.Request.Transport, rec.Verdict.Refusal()}
+	key := refusalKey{rec.Kind == Held, rec.Request.Destination(), rec.Request.Transport, rec.Verdict.Refusal()}
 	if r.waiting[key] == nil && len(r.waiting) >= WaitingRecords {
-		key = refusalKey{"*", rec.Request.Transport, rec.Verdict.Refusal()}
+		key = refusalKey{key.held, "*", rec.Request.Transport, rec.Verdict.Refusal()}
 		rec.Request = anonymous(rec.Request)
 	}
 	if have := r.waiting[key]; have != nil {
@@ -91,10 +97,11 @@ func (r *Refusals) asks(key refusalKey, rec Record) bool {
 			delete(r.asked, other)
 		}
 	}
-	if _, is := r.asked[key]; is || len(r.asked) >= WaitingRecords {
+	this := asked{key, rec.Policy}
+	if _, is := r.asked[this]; is || len(r.asked) >= WaitingRecords {
 		return false
 	}
-	r.asked[key] = rec.Time
+	r.asked[this] = rec.Time
 	return true
 }
 
@@ -108,7 +115,10 @@ func anonymous(q flow.Request) flow.Request {
 func (r *Refusals) Flush(ctx context.Context, all bool) error {
 	var errs []error
 	for _, rec := range r.due(all) {
-		rec.Decision = rec.Verdict.Refusal().Word()
+		rec.Decision = "ask"
+		if rec.Kind != Held {
+			rec.Kind, rec.Decision = Denied, rec.Verdict.Refusal().Word()
+		}
 		ctx, cancel := context.WithTimeout(ctx, RecordWait)
 		if err := r.recorder.Record(ctx, rec); err != nil {
 			errs = append(errs, err)
@@ -139,15 +149,7 @@ func (r *Refusals) due(all bool) []Record {
 // that is decided like any other, and counted (B17). host is the name behind a
 // synthetic destination, or empty.
 func (g *Gate) Early(e route.Refusal, host string) {
-	q := flow.Request{
-		ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: e.Transport, Port: e.Dst.Port(), Count: 1,
-	}
-	if host != "" {
-		q.Name, q.Synthetic = host, e.Dst.Addr()
-	} else {
-		q.Addr = e.Dst.Addr().Unmap()
-	}
-	q = g.identify(q)
+	q := g.early(e, host)
 	v, p := g.decide(q)
 	switch {
 	case e.Transport == flow.Other:
@@ -161,6 +163,19 @@ func (g *Gate) Early(e route.Refusal, host string) {
 	r := Record{Time: g.Now(), Request: q, Policy: p.version(), Verdict: v}
 	g.Denials.note(r)
 	g.Refusals.Add(r)
+}
+
+// early is the Request of a packet that got no further than the kernel.
+func (g *Gate) early(e route.Refusal, host string) flow.Request {
+	q := flow.Request{
+		ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: e.Transport, Port: e.Dst.Port(), Count: 1,
+	}
+	if host != "" {
+		q.Name, q.Synthetic = host, e.Dst.Addr()
+	} else {
+		q.Addr = e.Dst.Addr().Unmap()
+	}
+	return g.identify(q)
 }
 
 // Unlogged counts n refusals of which the kernel kept only a number (B17).

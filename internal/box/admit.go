@@ -2,6 +2,8 @@ package box
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/right"
 )
 
 // admission keeps the early gate's sets equal to what policy allows the names
@@ -129,33 +132,92 @@ func (a *admission) literals(ctx context.Context) error {
 }
 
 func (a *admission) ofRules(p policy.Policy) (spans []span) {
-	for _, t := range a.transports {
-		for _, s := range policy.Literals(p, t) {
+	add := func(in set, t flow.Transport, literals []policy.Span) {
+		for _, s := range literals {
 			for _, ports := range s.Ports {
-				spans = append(spans, span{transport: t, first: s.First, last: s.Last, ports: ports})
+				spans = append(spans, span{in: in, transport: t, first: s.First, last: s.Last, ports: ports})
 			}
 		}
+	}
+	for _, t := range a.transports {
+		add(0, t, policy.Literals(p, t))
+	}
+	add(heldSet, flow.TCP, policy.HeldLiterals(p))
+	return append(append(spans, once("", netip.Addr{}, p)...), tokens(p)...)
+}
+
+// once are the spans of a name at its address, or of all addresses that rules are for, by
+// which one connect alone may pass for an answer.
+func once(host string, at netip.Addr, p policy.Policy) (spans []span) {
+	for _, a := range policy.OnceAnswers(p) {
+		if a.Name != host {
+			continue
+		}
+		s := span{in: onceSet, transport: flow.TCP, first: at, ports: right.PortRange{First: a.Port, Last: a.Port}, token: tokenOf(a)}
+		if host == "" {
+			s.first = a.Addr
+		}
+		spans = append(spans, s)
 	}
 	return spans
 }
 
+// tokenOf is the same for both families, and for another answer another one. Two connects
+// at the very same moment may both find it: the gate lets one of them through (B16).
+func tokenOf(a policy.Answer) uint32 {
+	sum := sha256.Sum256([]byte(a.ID))
+	return binary.BigEndian.Uint32(sum[:]) | 1
+}
+
+// tokens are the spans of all answers for one connect that nobody has taken.
+func tokens(p policy.Policy) (spans []span) {
+	for _, a := range policy.OnceAnswers(p) {
+		spans = append(spans, token(a))
+	}
+	return spans
+}
+
+func token(a policy.Answer) span {
+	return span{in: tokenSet, transport: flow.TCP, first: tokenAddr(tokenOf(a)), ports: right.PortRange{First: a.Port, Last: a.Port}}
+}
+
+// back lets another connect pass for an answer by which q opened nothing. The caller does
+// not wait.
+func (a *admission) back(q flow.Request, rule string) {
+	if q.Wire != flow.Native || q.Transport != flow.TCP {
+		return
+	}
+	go func() {
+		a.swap.RLock()
+		defer a.swap.RUnlock()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		for _, answer := range policy.OnceAnswers(a.policy()) {
+			if answer.ID == rule {
+				_ = a.kernel.change(ctx, opAdd, []span{token(answer)}) // else a person is asked again
+			}
+		}
+	}()
+}
+
 // follow makes the sets what the policy of now says. What is not needed any more goes
-// first: an element that overlaps another is none. Of a name that the kernel could not be
-// told of in time the next question tells it.
+// first: an element that overlaps another is none. What is held goes last, so that a
+// connect whose answer has come is never refused between the two. Of a name that the
+// kernel could not be told of in time the next question tells it.
 func (a *admission) follow(ctx context.Context) {
 	a.swap.Lock() // nobody is admitted meanwhile
 	defer a.swap.Unlock()
 	now := a.policy()
-	var gone, come []span
+	var gone, come [2][]span // of what may pass, and then of what is held
 	change := func(before, after []span) {
 		for _, s := range before {
 			if !slices.Contains(after, s) {
-				gone = append(gone, s)
+				gone[s.late()] = append(gone[s.late()], s)
 			}
 		}
 		for _, s := range after {
 			if !slices.Contains(before, s) {
-				come = append(come, s)
+				come[s.late()] = append(come[s.late()], s)
 			}
 		}
 	}
@@ -169,13 +231,26 @@ func (a *admission) follow(ctx context.Context) {
 		change(have.spans, spans)
 		have.spans = spans
 	}
-	err := a.kernel.change(ctx, opRemove, gone)
-	if err == nil {
-		err = a.kernel.change(ctx, opAdd, come)
+	var err error
+	for in := range gone {
+		if err == nil {
+			err = a.kernel.change(ctx, opRemove, gone[in])
+		}
+		if err == nil {
+			err = a.kernel.change(ctx, opAdd, come[in])
+		}
 	}
 	if err != nil {
 		clear(a.known)
 	}
+}
+
+// late is the turn of a span in a change of policy.
+func (s span) late() int {
+	if s.in == heldSet {
+		return 1
+	}
+	return 0
 }
 
 func (a *admission) spansOf(host string, addr netip.Addr, p policy.Policy) (spans []span) {
@@ -184,5 +259,8 @@ func (a *admission) spansOf(host string, addr netip.Addr, p policy.Policy) (span
 			spans = append(spans, span{transport: t, first: addr, ports: ports})
 		}
 	}
-	return spans
+	for _, ports := range policy.HeldPorts(host, p) {
+		spans = append(spans, span{in: heldSet, transport: flow.TCP, first: addr, ports: ports})
+	}
+	return append(spans, once(host, addr, p)...)
 }

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/boundary"
+	"skep.dev/skep/internal/box/held"
 	"skep.dev/skep/internal/box/pause"
+	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/route"
 )
 
@@ -20,6 +23,7 @@ const (
 	// How long the end waits for log messages that are still on their way; the
 	// warden asks the kernel to send each at once.
 	lastLog = 200 * time.Millisecond
+	overBy  = time.Second // for the kernel to refuse what it held
 )
 
 // early brings the kernel's refusals to the gate: those that it logged, and the
@@ -29,12 +33,19 @@ type early struct {
 	kernel *kernel
 	gate   *boundary.Gate
 	table  *route.Table
+	held   *held.Flows
 
 	counting sync.Mutex // held while the kernel's counter is read and accounted for
 
 	mu    sync.Mutex
 	tally boundary.Tally
 	asks  int // how often the kernel's counter is still to be read
+}
+
+func newEarly(log *os.File, k *kernel, g *boundary.Gate, t *route.Table) *early {
+	e := &early{log: log, kernel: k, gate: g, table: t}
+	e.held = &held.Flows{Judge: func(r route.Refusal, first bool) flow.Verdict { return g.Hold(r, e.host(r), first) }, Refuse: e.over}
+	return e
 }
 
 // asksAfterLog is how many seconds the counter is read after the log said
@@ -68,12 +79,33 @@ func (e *early) take() error {
 		}
 		// What does not parse is in the counter, too.
 		refusals, _ := route.ParseLog(buf[:n])
+		refused := 0
 		for _, r := range refusals {
-			host, _ := e.table.Name(r.Dst.Addr().Unmap())
-			e.gate.Early(r, host)
+			if r.Held {
+				e.held.Seen(r)
+				continue
+			}
+			e.gate.Early(r, e.host(r))
+			refused++
 		}
-		e.heard(len(refusals))
+		e.heard(refused)
 	}
+}
+
+// host is the name behind a destination, or empty.
+func (e *early) host(r route.Refusal) string {
+	host, _ := e.table.Name(r.Dst.Addr().Unmap())
+	return host
+}
+
+// over has the kernel refuse a connect that it holds.
+func (e *early) over(one held.Flow) {
+	s := span{in: overSet, transport: flow.TCP, first: one.To.Addr().Unmap(), ports: right.PortRange{First: one.From, Last: one.From}}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), overBy)
+		defer cancel()
+		_ = e.kernel.change(ctx, opAdd, []span{s}) // a warden that is gone has no cell
+	}()
 }
 
 func (e *early) heard(refusals int) {

@@ -31,7 +31,7 @@ const (
 	legacyNext4   = 3 // offset of the next address
 	legacyNext6   = 4
 	legacyName    = 5 // {1 host, 2 address}, the least recently used first
-	legacySpan    = 6 // {1 address, 2 last address, 3 first port, 4 last port, 5 of UDP}: what the early gate lets pass, for a name
+	legacySpan    = 6 // {1 address, 2 last address, 3 first port, 4 last port, 5 of UDP, 6 set, 7 token}: what the early gate lets pass, for a name
 	legacyRule    = 7 // likewise, for a rule
 	legacyEnd     = 8
 )
@@ -291,6 +291,8 @@ func (s span) message() (m writer) {
 	if s.transport == flow.UDP {
 		m.number(5, 1)
 	}
+	m.number(6, uint64(s.in))
+	m.number(7, uint64(s.token))
 	return m
 }
 
@@ -310,6 +312,10 @@ func (r *reader) leftSpan(b []byte) span {
 			if r.flag(f) {
 				s.transport = flow.UDP
 			}
+		case 6:
+			s.in = set(r.number(f, uint64(tokenSet)))
+		case 7:
+			s.token = uint32(r.number(f, math.MaxUint32))
 		default:
 			r.unknown("what the early gate lets pass", f)
 		}

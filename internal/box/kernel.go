@@ -19,7 +19,7 @@ import (
 
 // The warden's messages about the early gate (B15), little endian. A request:
 //
-//	u32 op, u32 id, u8 family, u8 transport, u16 first port, u16 last port, u16 0,
+//	u32 op, u32 id, u8 family, u8 transport (or a set by its number), u16 first port, u16 last port, u16 0,
 //	16 bytes first address, 16 bytes last address (zero: the same), 8 bytes zero
 //
 // An answer: u32 op, u32 id, i32 errno, u32 0, u64 value; of opCounter, opOrigin and opForget
@@ -126,11 +126,23 @@ func (k *kernel) end(last *answer) {
 	close(k.ended)
 }
 
+// set is which one of the early gate's; the zero one is what it lets pass of a transport.
+type set uint8
+
+const (
+	heldSet  set = iota + 1 // connects that wait for a person (B140)
+	overSet                 // those of them that do not any more: address, and the cell's own port
+	onceSet                 // what a connect may reach that takes a token (B143)
+	tokenSet                // the tokens
+)
+
 // span is one element of the gate's sets.
 type span struct {
+	in          set
 	transport   flow.Transport
 	first, last netip.Addr
 	ports       right.PortRange
+	token       uint32 // of onceSet
 }
 
 // begin sends one request; the channel gets its answer, or is closed at the end.
@@ -323,6 +335,11 @@ func (k *kernel) ready(ctx context.Context) error {
 	return nil
 }
 
+// tokenAddr is a token as the address that it is sent as.
+func tokenAddr(token uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, token)))
+}
+
 func encode(op, id uint32, s span) []byte {
 	b := make([]byte, requestSize)
 	binary.LittleEndian.PutUint32(b, op)
@@ -335,11 +352,17 @@ func encode(op, id uint32, s span) []byte {
 		b[8] = 6
 	}
 	b[9] = map[flow.Transport]byte{flow.TCP: 6, flow.UDP: 17}[s.transport]
+	if s.in != 0 {
+		b[9] = byte(s.in)
+	}
 	binary.LittleEndian.PutUint16(b[10:], s.ports.First)
 	binary.LittleEndian.PutUint16(b[12:], s.ports.Last)
 	copy(b[16:32], s.first.AsSlice())
 	if s.last.IsValid() && s.last != s.first {
 		copy(b[32:48], s.last.AsSlice())
+	}
+	if s.in == onceSet { // behind its four bytes is what stands there with one of IPv4: the port
+		copy(b[32:48], append(tokenAddr(s.token).AsSlice(), byte(s.ports.Last>>8), byte(s.ports.Last)))
 	}
 	return b
 }

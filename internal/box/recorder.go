@@ -264,6 +264,8 @@ func kindOf(k boundary.Kind) uint64 {
 		return 2
 	case boundary.Denied:
 		return 3
+	case boundary.Held:
+		return 4
 	}
 	return 0
 }

@@ -188,11 +188,11 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 		carried = append(carried, flow.UDP)
 	}
 	admit := newAdmission(b.kernel, b.gate.Policy, carried...)
-	b.admission = admit
+	b.admission, b.gate.Back = admit, admit.back
 	b.server = &server{sockets: s, gate: b.gate, table: table, pause: b.cell,
 		udp: &datagrams.Server{Gate: b.gate, Table: table, Kernel: conntrack{b.kernel}},
 		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
-	b.early = &early{log: s.log, kernel: b.kernel, gate: b.gate, table: table}
+	b.early = newEarly(s.log, b.kernel, b.gate, table)
 	if s.warden != nil {
 		if err := b.inherit(c.Warden, message); err != nil {
 			s.close()

@@ -111,9 +111,6 @@ func (b *Bundle) egress(r *strict.Report, n *strict.Node) {
 func (b *Bundle) allow(r *strict.Report, n *strict.Node) {
 	b.Allow = rules(r, n)
 	for _, rule := range b.Allow {
-		if rule.Ask {
-			r.Unsupported(strict.Pos{Line: rule.Line, Column: rule.Column}, "ask", "ask in a bundle, whose connector has nobody to ask,")
-		}
 		if rule.Ports.Covers(everyPort()) {
 			b.Warnings = append(b.Warnings, fmt.Sprintf("line %d: %s is allowed on every port; name the ports that are meant", rule.Line, rule.Dest))
 		}

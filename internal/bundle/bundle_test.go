@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 		allow("a.example:"):     ":5:7:",
 		"version: v1\nagent: {id: a.example}\negress: {allow: [b.example:443]}": `:3:18: b.example:443 without quotes is a mapping here; write "b.example:443"`,
 		allow("{suffix: x}"):                               "suffix",
-		allow("{name: a.example, ask: true}"):              ":5:8: ask in a bundle",
+		allow("{name: a.example, hold: 5s}"):               ":5:31: hold is how long",
 		allow("{ip: 100.64.0.1, ports: [1], nonsense: 1}"): `unknown key "nonsense"`,
 	} {
 		_, faults := Parse("b.yaml", []byte(src))

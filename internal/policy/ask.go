@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/name"
 )
 
 // Bounds of asking (B140, B150).
 const (
-	MaxHold    = 120 * time.Second
+	MaxHold    = limit.MaxHold
 	MaxAnswers = 256
 )
 
@@ -37,6 +37,30 @@ type Answer struct {
 func (p Policy) IsOnce(rule string) bool {
 	return slices.ContainsFunc(p.Answers, func(a Answer) bool { return a.ID == rule && a.Once && !a.Used })
 }
+
+// OnceAnswers are those by which one connect may open now. The early gate lets one pass.
+func OnceAnswers(p Policy) (out []Answer) {
+	for _, a := range p.Answers {
+		q := flow.Request{Cell: "-", Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: a.Name, Addr: a.Addr, Port: a.Port, Count: 1}
+		if p.IsOnce(a.ID) && a.Transport == flow.TCP && Decide(q, p).Rule == a.ID {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Without is the policy once an answer for one flow has been taken by one.
+func (p Policy) Without(rule string) Policy {
+	p.Answers = slices.Clone(p.Answers)
+	for i := range p.Answers {
+		p.Answers[i].Used = p.Answers[i].Used || p.Answers[i].Once && p.Answers[i].ID == rule
+	}
+	return p
+}
+
+// waits reports whether a flow is neither let through nor refused at once (B140). The
+// kernel holds a connect; a datagram has to reach the box, which then carries none of it.
+func waits(v flow.Verdict) bool { return v.Decision == flow.Ask && v.Hold > 0 }
 
 func checkAnswers(answers []Answer) error {
 	if len(answers) > MaxAnswers {

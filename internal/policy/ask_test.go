@@ -118,3 +118,61 @@ func TestBadAnswers(t *testing.T) {
 		t.Error("a hold without ask, or too long, is taken")
 	}
 }
+
+// B13, B140: what a person is asked about, and may wait for, is held in the kernel: exactly
+// where a decision says so, whoever was allowed before; what was denied is not. A datagram
+// has to reach the box.
+func TestHeld(t *testing.T) {
+	p := asking(t)
+	p.Rules = append(p.Rules,
+		Rule{ID: "net", CIDR: netip.MustParsePrefix("93.184.216.0/24"), Ports: ports(t, "443,8000-8010"), TCP: true, UDP: true, Ask: true, Hold: time.Second},
+		Rule{ID: "ip", IP: netip.MustParseAddr("9.9.9.9"), Ports: ports(t, "53"), TCP: true, Ask: true, Hold: time.Second},
+		Rule{ID: "short", IP: netip.MustParseAddr("9.9.9.8"), Ports: ports(t, "53"), TCP: true, Ask: true},
+		Rule{ID: "both", Name: "both.test", Ports: ports(t, "443"), TCP: true, UDP: true, Ask: true, Hold: time.Second})
+	if got := HeldPorts("upload.big.test", p).String(); got != "443" {
+		t.Errorf("held are %s", got)
+	}
+	if got := HeldPorts("other.big.test", p); got != nil || Ports("upload.big.test", flow.TCP, p) != nil || HeldPorts("x.test", asking(t)) != nil {
+		t.Errorf("held are %s", got)
+	}
+	if Ports("both.test", flow.TCP, p) != nil || Ports("both.test", flow.UDP, p).String() != "443" {
+		t.Error("a datagram that waits does not reach the box, or a connect does")
+	}
+	held := HeldLiterals(p)
+	if len(held) != 2 || held[0].First.String() != "9.9.9.9" || held[1].Last.String() != "93.184.216.255" || held[1].Ports.String() != "443,8000-8010" {
+		t.Errorf("%+v", held)
+	}
+	yes := Answer{ID: "a1", Name: "upload.big.test", Port: 443, Transport: flow.TCP, Allow: true}
+	no := Answer{ID: "a2", Addr: netip.MustParseAddr("9.9.9.9"), Port: 53, Transport: flow.TCP}
+	p.Answers = []Answer{yes, no}
+	if HeldPorts("upload.big.test", p).String() != "443" || Ports("upload.big.test", flow.TCP, p).String() != "443" || len(HeldLiterals(p)) != 1 {
+		t.Errorf("%s, %+v", HeldPorts("upload.big.test", p), HeldLiterals(p))
+	}
+	yes.Allow, p.Answers[0].Allow = false, false
+	if got := HeldPorts("upload.big.test", p); got != nil {
+		t.Errorf("what was denied is held: %s", got)
+	}
+}
+
+// B143: of what one flow may open the early gate lets one connect pass, and no range of it.
+func TestOnceAnswers(t *testing.T) {
+	p := asking(t)
+	p.AskUnlisted = true
+	once := Answer{ID: "a1", Name: "nowhere.test", Port: 443, Transport: flow.TCP, Allow: true, Once: true}
+	addr := Answer{ID: "a2", Addr: netip.MustParseAddr("9.9.9.9"), Port: 53, Transport: flow.TCP, Allow: true, Once: true}
+	p.Answers = []Answer{once, addr}
+	if got := OnceAnswers(p); len(got) != 2 || len(Literals(p, flow.TCP)) != len(Literals(asking(t), flow.TCP)) || Ports("nowhere.test", flow.TCP, p) != nil {
+		t.Errorf("%+v %+v %s", got, Literals(p, flow.TCP), Ports("nowhere.test", flow.TCP, p))
+	}
+	if v := Decide(out("nowhere.test", 443), p.Without("a1")); v.Decision != flow.Ask || v.AllowWith == "" || p.Answers[0].Used {
+		t.Errorf("%+v", v)
+	}
+	p.Answers[0].Used = true
+	if got := OnceAnswers(p); len(got) != 1 || got[0].ID != "a2" {
+		t.Errorf("%+v", got)
+	}
+	p.AskUnlisted = false
+	if got := OnceAnswers(p); len(got) != 0 {
+		t.Errorf("nobody is asked, and %+v pass", got)
+	}
+}

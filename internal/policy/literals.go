@@ -21,22 +21,46 @@ type Span struct {
 // than Decide, never less. No two spans share an address and a port, since the
 // kernel's sets take no overlap.
 func Literals(p Policy, t flow.Transport) []Span {
-	granted := map[netip.Prefix]right.Ports{}
-	for _, r := range p.Rules {
-		dst := r.CIDR
-		if r.IP.IsValid() {
-			dst = netip.PrefixFrom(r.IP, r.IP.BitLen())
-		}
-		if dst.IsValid() && r.carries(t) && !r.Ask {
-			granted[dst] = join(granted[dst], r.Ports)
-		}
-	}
+	granted := granted(p.Rules, t, func(r Rule) bool { return !r.Ask || r.Hold > 0 && t == flow.UDP })
 	for _, a := range p.Answers {
-		if a.Addr.IsValid() && a.Allow && !a.Used && a.Transport == t {
+		if a.Addr.IsValid() && a.Allow && !a.Used && a.Transport == t && !(a.Once && t == flow.TCP) {
 			dst := netip.PrefixFrom(a.Addr, a.Addr.BitLen())
 			granted[dst] = join(granted[dst], right.Ports{{First: a.Port, Last: a.Port}})
 		}
 	}
+	return spans(granted)
+}
+
+// HeldLiterals is likewise what the early gate keeps waiting of the connects by address
+// (B140). What was denied of a range the box refuses.
+func HeldLiterals(p Policy) []Span {
+	held := granted(p.Rules, flow.TCP, func(r Rule) bool { return r.Hold > 0 })
+	for _, a := range p.Answers {
+		dst := netip.PrefixFrom(a.Addr, a.Addr.BitLen())
+		if ports, is := held[dst]; is && !a.Allow && a.Transport == flow.TCP {
+			held[dst] = without(ports, right.Ports{{First: a.Port, Last: a.Port}})
+		}
+	}
+	return spans(held)
+}
+
+// granted adds up the ports of those rules for addresses that are so.
+func granted(rules []Rule, t flow.Transport, so func(Rule) bool) map[netip.Prefix]right.Ports {
+	out := map[netip.Prefix]right.Ports{}
+	for _, r := range rules {
+		dst := r.CIDR
+		if r.IP.IsValid() {
+			dst = netip.PrefixFrom(r.IP, r.IP.BitLen())
+		}
+		if dst.IsValid() && r.carries(t) && so(r) {
+			out[dst] = join(out[dst], r.Ports)
+		}
+	}
+	return out
+}
+
+// spans makes ranges of them that share nothing.
+func spans(granted map[netip.Prefix]right.Ports) []Span {
 	var out []Span
 	for dst, ports := range granted {
 		// Prefixes are nested or apart: what a wider one grants is left out here.

@@ -85,8 +85,26 @@ func Given(q flow.Request, p Policy, v flow.Verdict) flow.Verdict {
 }
 
 // Ports is what the early gate admits for a name over a transport: every port
-// that Decide would allow (B14). The box decides each flow again.
+// that Decide would allow (B14), but for connects of which one alone may open (OnceAnswers).
+// The box decides each flow again.
 func Ports(host string, t flow.Transport, p Policy) right.Ports {
+	if t == flow.UDP {
+		return portsThat(host, t, p, func(v flow.Verdict) bool { return v.Allowed() || waits(v) })
+	}
+	return portsThat(host, t, p, func(v flow.Verdict) bool { return v.Allowed() && !p.IsOnce(v.Rule) })
+}
+
+// HeldPorts is where the early gate keeps connects to a name waiting (B140), also those
+// that a person has allowed: Ports has these, and goes before.
+func HeldPorts(host string, p Policy) right.Ports {
+	if !slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Hold > 0 }) {
+		return nil
+	}
+	p.Answers = slices.DeleteFunc(slices.Clone(p.Answers), func(a Answer) bool { return a.Allow })
+	return portsThat(host, flow.TCP, p, waits)
+}
+
+func portsThat(host string, t flow.Transport, p Policy, so func(flow.Verdict) bool) right.Ports {
 	q := flow.Request{Cell: "-", Direction: flow.Out, Wire: flow.Native, Transport: t, Name: host, Count: 1}
 	// Rules for other names have no say, and there may be a thousand.
 	tables := address.New()
@@ -112,7 +130,7 @@ func Ports(host string, t flow.Transport, p Policy) right.Ports {
 	}
 	return pieces(cuts, func(port uint16) bool {
 		q.Port = port
-		return Decide(q, p).Allowed()
+		return so(Decide(q, p))
 	})
 }
 

@@ -133,7 +133,7 @@ func TestSchemaRefuses(t *testing.T) {
 	schema := compileSchema(t)
 	for _, src := range []string{
 		"pathes: []", "version: v2", "paths: []", "paths: [{path: x}]", "paths: [{path: x, rights: rwx}]",
-		"net: [{name: a.example, ip: 10.0.0.1}]", "net: [{ports: [443]}]", "net: [{name: a.example, ask: true, hold: 5s}]",
+		"net: [{name: a.example, ip: 10.0.0.1}]", "net: [{ports: [443]}]", "net: [{name: a.example, ask: true, hold: 5}]",
 		"net: [{name: a.example, transports: [sctp]}]", "net: [{name: a.example, ports: [0]}]", "unlisted: maybe",
 		"model: {tokens: 1}", "model: {roles: [a], tokens: 0}", "budget: {memory: 4GB}", "budget: {memory: 4}",
 		"budget: {wall: 1.5h}", "budget: {memory: {if_available: true}}", "ledger: {model: full}", "ledger: {exec: batched}",

@@ -8,11 +8,13 @@ import (
 	"skep.dev/skep/internal/flow"
 )
 
-// Refusal is one packet that the cell's early gate refused and logged (B17).
+// Refusal is one packet that the cell's early gate did not let pass, and logged (B17).
 type Refusal struct {
 	Transport flow.Transport
 	Dst       netip.AddrPort // port 0 where the transport has none
+	From      uint16         // the cell's own port, likewise
 	Shut      bool           // the gate was shut for all, whatever policy says (B13)
+	Held      bool           // it is no refusal: a connect waits for a person, and asks again
 }
 
 // ErrMalformedLog says that a datagram of the log does not parse.
@@ -60,7 +62,7 @@ func ParseLog(b []byte) ([]Refusal, error) {
 
 func parsePacket(attrs []byte) (Refusal, bool, error) {
 	var payload []byte
-	transport, shut := flow.Transport(0), false
+	var r Refusal
 	for len(attrs) >= 4 {
 		size := int(binary.NativeEndian.Uint16(attrs))
 		kind := binary.NativeEndian.Uint16(attrs[2:]) & attrTypeMask
@@ -71,43 +73,46 @@ func parsePacket(attrs []byte) (Refusal, bool, error) {
 		case attrPayload:
 			payload = attrs[4:size]
 		case attrPrefix:
-			transport, shut = transportOf(attrs[4:size])
+			r = kindOf(attrs[4:size])
 		}
 		attrs = attrs[min(align4(size), len(attrs)):]
 	}
-	if transport == 0 {
+	if r.Transport == 0 {
 		return Refusal{}, false, nil
 	}
-	dst, err := parseIP(payload, transport)
-	return Refusal{Transport: transport, Dst: dst, Shut: shut}, err == nil, err
+	var err error
+	r.Dst, r.From, err = parseIP(payload, r.Transport)
+	return r, err == nil, err
 }
 
-// transportOf reads the log prefix, which the kernel ends with a zero byte.
-func transportOf(prefix []byte) (t flow.Transport, shut bool) {
+// kindOf reads the log prefix, which the kernel ends with a zero byte.
+func kindOf(prefix []byte) Refusal {
 	for n := len(prefix); n > 0 && prefix[n-1] == 0; n = len(prefix) {
 		prefix = prefix[:n-1]
 	}
 	switch string(prefix) {
 	case "skep:tcp":
-		return flow.TCP, false
+		return Refusal{Transport: flow.TCP}
 	case "skep:shut":
-		return flow.TCP, true
-	case "skep:shut-udp":
-		return flow.UDP, true
+		return Refusal{Transport: flow.TCP, Shut: true}
+	case "skep:held":
+		return Refusal{Transport: flow.TCP, Held: true}
 	case "skep:udp":
-		return flow.UDP, false
+		return Refusal{Transport: flow.UDP}
+	case "skep:shut-udp":
+		return Refusal{Transport: flow.UDP, Shut: true}
 	case "skep:other":
-		return flow.Other, false
+		return Refusal{Transport: flow.Other}
 	}
-	return 0, false
+	return Refusal{}
 }
 
-// parseIP reads where an IP packet was going. Ports are the first bytes of the
+// parseIP reads where an IP packet was going, and from which port. Ports are the first bytes of the
 // transport header, which the prefix says is there; IPv6 extension headers are
 // walked.
-func parseIP(b []byte, t flow.Transport) (netip.AddrPort, error) {
+func parseIP(b []byte, t flow.Transport) (to netip.AddrPort, from uint16, err error) {
 	if len(b) < 20 {
-		return netip.AddrPort{}, ErrMalformedLog
+		return netip.AddrPort{}, 0, ErrMalformedLog
 	}
 	var dst netip.Addr
 	var rest []byte
@@ -115,24 +120,24 @@ func parseIP(b []byte, t flow.Transport) (netip.AddrPort, error) {
 	case 4:
 		size := int(b[0]&15) * 4
 		if size < 20 || size > len(b) {
-			return netip.AddrPort{}, ErrMalformedLog
+			return netip.AddrPort{}, 0, ErrMalformedLog
 		}
 		dst, rest = netip.AddrFrom4([4]byte(b[16:20])), b[size:]
 	case 6:
 		if len(b) < 40 {
-			return netip.AddrPort{}, ErrMalformedLog
+			return netip.AddrPort{}, 0, ErrMalformedLog
 		}
 		dst, rest = netip.AddrFrom16([16]byte(b[24:40])), afterExtensions(b[6], b[40:])
 	default:
-		return netip.AddrPort{}, ErrMalformedLog
+		return netip.AddrPort{}, 0, ErrMalformedLog
 	}
 	if t == flow.Other {
-		return netip.AddrPortFrom(dst, 0), nil
+		return netip.AddrPortFrom(dst, 0), 0, nil
 	}
 	if len(rest) < 4 {
-		return netip.AddrPort{}, ErrMalformedLog
+		return netip.AddrPort{}, 0, ErrMalformedLog
 	}
-	return netip.AddrPortFrom(dst, binary.BigEndian.Uint16(rest[2:4])), nil
+	return netip.AddrPortFrom(dst, binary.BigEndian.Uint16(rest[2:4])), binary.BigEndian.Uint16(rest), nil
 }
 
 func afterExtensions(next byte, b []byte) []byte {

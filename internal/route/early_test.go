@@ -49,10 +49,12 @@ func TestParseLog(t *testing.T) {
 	dgram = append(dgram, logged(2, []byte{1, 2, 3, 4})...)
 	dgram = append(dgram, logged(logPacket, attr(attrPrefix, []byte("skep:other\x00")), attr(attrPayload, packet("9.9.9.9", 1)))...)
 	dgram = append(dgram, logged(logPacket, attr(attrPrefix, []byte("skep:shut\x00")), attr(attrPayload, packet("8.8.8.8", 443)))...)
+	dgram = append(dgram, logged(logPacket, attr(attrPrefix, []byte("skep:held\x00")), attr(attrPayload, packet("2001:db8::2", 80)))...)
 	got, err := ParseLog(dgram)
 	want := []Refusal{
-		{flow.TCP, netip.MustParseAddrPort("100.64.0.5:8443"), false}, {flow.UDP, netip.MustParseAddrPort("[2001:db8::1]:443"), false},
-		{flow.Other, netip.MustParseAddrPort("9.9.9.9:0"), false}, {flow.TCP, netip.MustParseAddrPort("8.8.8.8:443"), true},
+		{Transport: flow.TCP, Dst: netip.MustParseAddrPort("100.64.0.5:8443"), From: 12345}, {Transport: flow.UDP, Dst: netip.MustParseAddrPort("[2001:db8::1]:443"), From: 12345},
+		{Transport: flow.Other, Dst: netip.MustParseAddrPort("9.9.9.9:0")}, {Transport: flow.TCP, Dst: netip.MustParseAddrPort("8.8.8.8:443"), From: 12345, Shut: true},
+		{Transport: flow.TCP, Dst: netip.MustParseAddrPort("[2001:db8::2]:80"), From: 12345, Held: true},
 	}
 	if err != nil || len(got) != len(want) {
 		t.Fatal(got, err)

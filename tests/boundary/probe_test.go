@@ -88,6 +88,8 @@ func (a attempt) make() (string, error) {
 		return a.bulk()
 	case "hold":
 		return a.hold()
+	case "together":
+		return a.together(), nil
 	case "datagrams":
 		return a.datagrams()
 	case "past the box":
@@ -209,6 +211,33 @@ func (a attempt) knock() (string, error) {
 		<-time.After(50 * time.Millisecond)
 	}
 	return "", err
+}
+
+// together connects N times at once, and says of each how it came out and after how many
+// milliseconds, in the order of their answers.
+func (a attempt) together() string {
+	answers, begin := make(chan string), time.Now()
+	for range a.N {
+		go func() {
+			c, err := a.dial("tcp")
+			what := short(err)
+			if err == nil {
+				what = "open"
+				defer func() { _ = c.Close() }()
+				if _, err := io.WriteString(c, "x"); err != nil {
+					what = short(err)
+				} else if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+					what = short(err)
+				}
+			}
+			answers <- fmt.Sprint(what, ":", time.Since(begin).Milliseconds())
+		}()
+	}
+	var all []string
+	for range a.N {
+		all = append(all, <-answers)
+	}
+	return strings.Join(all, " ")
 }
 
 // fetch gets a page: its status and what it says.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -22,6 +23,14 @@ const (
 	loggedPerSecond = 200
 	loggedBurst     = 50
 
+	// Connects that wait for a person (B140). A slot is of one socket, by its port, and is
+	// free again when its SYN has not come for a while.
+	heldFlows = 32
+	heldSlot  = 3 * time.Second
+	// overFor is longer than a SYN is waited for, where the kernel doubles the time between two.
+	overFor = 70 * time.Second
+	reg32   = 8 // NFT_REG32_00: registers of four bytes, as concatenations need them
+
 	protoTCP, protoUDP  = 6, 17
 	tcpReset            = 1 // NFT_REJECT_TCP_RST
 	icmpxUnreachable    = 2 // NFT_REJECT_ICMPX_UNREACH
@@ -32,6 +41,8 @@ const (
 	logKeyPrefix        = 1 << 2
 	logKeySnaplen       = 1 << 3
 	logKeyQueue         = 1 << 4
+	dynsetUpdate        = 1 // NFT_DYNSET_OP_UPDATE
+	dynsetDelete        = 2
 	conntrackSeenBefore = expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
 )
 
@@ -77,18 +88,39 @@ func build(c *nftables.Conn) (map[string]*nftables.Set, error) {
 	table := c.AddTable(&nftables.Table{Name: "skep", Family: nftables.TableFamilyINet})
 	c.AddObj(&nftables.NamedObj{Table: table, Name: "refused", Type: nftables.ObjTypeCounter, Obj: &expr.Counter{}})
 	sets := map[string]*nftables.Set{}
-	for i, s := range []struct {
-		name    string
-		address nftables.SetDatatype
-	}{{"tcp4", nftables.TypeIPAddr}, {"tcp6", nftables.TypeIP6Addr}, {"udp4", nftables.TypeIPAddr}, {"udp6", nftables.TypeIP6Addr}} {
-		set := &nftables.Set{
-			Table: table, Name: s.name, ID: uint32(i + 1), Interval: true, Concatenation: true,
-			KeyType: nftables.MustConcatSetType(s.address, nftables.TypeInetService),
+	add := func(set *nftables.Set) error {
+		set.Table, set.ID = table, uint32(len(sets)+1)
+		sets[set.Name] = set
+		return c.AddSet(set, nil)
+	}
+	for _, s := range [...]struct {
+		// tcp, udp: what is allowed; htc: connects that are held; ovr: those of them that are
+		// not any more; one: what is allowed for a token.
+		of      string
+		timeout time.Duration
+		tokens  bool
+	}{{of: "tcp"}, {of: "udp"}, {of: "htc"}, {of: "ovr", timeout: overFor}, {of: "one", tokens: true}} {
+		for i, address := range [...]nftables.SetDatatype{nftables.TypeIPAddr, nftables.TypeIP6Addr} {
+			set := &nftables.Set{
+				Name: s.of + [...]string{"4", "6"}[i], Interval: !s.tokens, IsMap: s.tokens, Concatenation: true, HasTimeout: s.timeout > 0, Timeout: s.timeout,
+				KeyType: nftables.MustConcatSetType(address, nftables.TypeInetService),
+			}
+			if s.tokens {
+				set.DataType = set.KeyType
+			}
+			if err := add(set); err != nil {
+				return nil, err
+			}
 		}
-		if err := c.AddSet(set, nil); err != nil {
-			return nil, err
-		}
-		sets[s.name] = set
+	}
+	// A token, as long as an address with a port: a connect of either family takes it.
+	token := &nftables.Set{Name: "tok4", Dynamic: true, Concatenation: true, Size: 1024, KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService)}
+	if err := add(token); err != nil {
+		return nil, err
+	}
+	slots := &nftables.Set{Name: "slots", Dynamic: true, HasTimeout: true, Timeout: heldSlot, Size: heldFlows, KeyType: nftables.TypeInetService}
+	if err := add(slots); err != nil {
+		return nil, err
 	}
 	gate(c, table, sets)
 	redirect(c, table)
@@ -107,6 +139,9 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 	}
 	accept := verdict(expr.VerdictAccept)
 	turned := c.AddChain(&nftables.Chain{Name: "shut", Table: table})
+	holding := c.AddChain(&nftables.Chain{Name: "holding", Table: table})
+	waiting := c.AddChain(&nftables.Chain{Name: "waiting", Table: table})
+	single := c.AddChain(&nftables.Chain{Name: "single", Table: table})
 
 	// The reset of a refused connection passes this chain too, towards a cell address.
 	rule(to4(netip.MustParsePrefix("127.0.0.0/8")), accept)
@@ -118,16 +153,24 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 	rule(to4(netip.PrefixFrom(resolverIPv4(), 32)), l4(protoTCP), port(53), accept)
 	rule(to6(resolverIPv6()), l4(protoTCP), port(53), accept)
 
+	// What one connect alone may reach is not held, and waits for no room either.
+	alone := []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: single.Name}}
+	rule(family(nfIPv4), l4(protoTCP), leads(sets["one4"], 16, 4), token(sets["tok4"]), alone)
+	rule(family(nfIPv6), l4(protoTCP), leads(sets["one6"], 24, 16), token(sets["tok4"]), alone)
+	// What was allowed meanwhile is not held any more.
+	hold := []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: holding.Name}}
+	rule(family(nfIPv4), l4(protoTCP), listed(sets["htc4"], 16, 4, toPort), unlisted(sets["tcp4"]), hold)
+	rule(family(nfIPv6), l4(protoTCP), listed(sets["htc6"], 24, 16, toPort), unlisted(sets["tcp6"]), hold)
 	for _, by := range []struct {
 		proto byte
 		set   string
 	}{{protoTCP, "tcp4"}, {protoUDP, "udp4"}} {
 		rule(l4(by.proto), shut(sets[by.set]), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: turned.Name}})
 	}
-	rule(family(nfIPv4), l4(protoTCP), listed(sets["tcp4"], 16, 4), accept)
-	rule(family(nfIPv6), l4(protoTCP), listed(sets["tcp6"], 24, 16), accept)
-	rule(family(nfIPv4), l4(protoUDP), listed(sets["udp4"], 16, 4), accept)
-	rule(family(nfIPv6), l4(protoUDP), listed(sets["udp6"], 24, 16), accept)
+	rule(family(nfIPv4), l4(protoTCP), listed(sets["tcp4"], 16, 4, toPort), accept)
+	rule(family(nfIPv6), l4(protoTCP), listed(sets["tcp6"], 24, 16, toPort), accept)
+	rule(family(nfIPv4), l4(protoUDP), listed(sets["udp4"], 16, 4, toPort), accept)
+	rule(family(nfIPv6), l4(protoUDP), listed(sets["udp6"], 24, 16, toPort), accept)
 
 	rule([]expr.Any{&expr.Objref{Type: int(nftables.ObjTypeCounter), Name: "refused"}})
 	rule(l4(protoTCP), logged("skep:tcp"))
@@ -135,6 +178,22 @@ func gate(c *nftables.Conn, table *nftables.Table, sets map[string]*nftables.Set
 	rule(notL4(protoTCP), notL4(protoUDP), logged("skep:other"))
 	rule(l4(protoTCP), []expr.Any{&expr.Reject{Type: tcpReset}})
 	rule([]expr.Any{&expr.Reject{Type: icmpxUnreachable, Code: icmpxPort}})
+
+	// The next connect does not find the token any more, however soon it comes (B143).
+	chain = single
+	rule(shut(sets["tcp4"]), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: turned.Name}})
+	rule(family(nfIPv4), leads(sets["one4"], 16, 4), spent(sets["tok4"]), accept)
+	rule(family(nfIPv6), leads(sets["one6"], 24, 16), spent(sets["tok4"]), accept)
+
+	// The client's own SYN, that comes again, is the wait (B13); who finds no slot is refused.
+	chain = holding
+	back := verdict(expr.VerdictReturn)
+	rule(family(nfIPv4), listed(sets["ovr4"], 16, 4, fromPort), back)
+	rule(family(nfIPv6), listed(sets["ovr6"], 24, 16, fromPort), back)
+	rule(slot(sets["slots"]), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: waiting.Name}})
+	chain = waiting
+	rule(logged("skep:held"))
+	rule(verdict(expr.VerdictDrop))
 
 	chain = turned
 	rule([]expr.Any{&expr.Objref{Type: int(nftables.ObjTypeCounter), Name: "refused"}})
@@ -221,14 +280,44 @@ func port(p uint16) []expr.Any {
 	}
 }
 
-// listed looks (destination address, destination port) up in a set. Registers
-// are counted in units of four bytes from 8 (NFT_REG32_00), as concatenations need.
-func listed(set *nftables.Set, offset, size uint32) []expr.Any {
-	const reg32 = 8
+// Where the two ports stand in the header of TCP and UDP.
+const fromPort, toPort = 0, 2
+
+// listed looks (destination address, port) up in a set.
+func listed(set *nftables.Set, offset, size, port uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Payload{DestRegister: reg32 + size/4, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Payload{DestRegister: reg32 + size/4, Base: expr.PayloadBaseTransportHeader, Offset: port, Len: 2},
 		&expr.Lookup{SourceRegister: reg32, SetName: set.Name, SetID: set.ID},
+	}
+}
+
+// unlisted goes on, behind listed, where another set does not have the same.
+func unlisted(set *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: reg32, SetName: set.Name, SetID: set.ID, Invert: true}}
+}
+
+// leads looks (destination address, port) up in a map, for a token.
+func leads(set *nftables.Set, offset, size uint32) []expr.Any {
+	found := listed(set, offset, size, toPort)
+	found[2] = &expr.Lookup{SourceRegister: reg32, SetName: set.Name, SetID: set.ID, IsDestRegSet: true, DestRegister: reg32 + 8}
+	return found
+}
+
+// token goes on, behind leads, where the token is there; spent takes it.
+func token(set *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: reg32 + 8, SetName: set.Name, SetID: set.ID}}
+}
+
+func spent(set *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Dynset{SrcRegKey: reg32 + 8, SetName: set.Name, SetID: set.ID, Operation: dynsetDelete}}
+}
+
+// slot goes on where the source port has one, or gets one.
+func slot(set *nftables.Set) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseTransportHeader, Offset: fromPort, Len: 2},
+		&expr.Dynset{SrcRegKey: reg32, SetName: set.Name, SetID: set.ID, Operation: dynsetUpdate, Timeout: heldSlot},
 	}
 }
 
@@ -238,7 +327,7 @@ func shut(set *nftables.Set) []expr.Any {
 	mark := append(markIPv4().AsSlice(), 0, 1, 0, 0) // port 1, padded as in the set's key
 	return []expr.Any{
 		&expr.Immediate{Register: 1, Data: mark},
-		&expr.Lookup{SourceRegister: 8, SetName: set.Name, SetID: set.ID}, // NFT_REG32_00: where register 1 begins
+		&expr.Lookup{SourceRegister: reg32, SetName: set.Name, SetID: set.ID}, // where register 1 begins
 	}
 }
 

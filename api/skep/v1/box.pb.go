@@ -28,6 +28,7 @@ const (
 	FlowRecord_KIND_INTENT      FlowRecord_Kind = 1 // allowed, about to open
 	FlowRecord_KIND_OUTCOME     FlowRecord_Kind = 2 // the flow ended
 	FlowRecord_KIND_DENIED      FlowRecord_Kind = 3 // refused, or counted as refused
+	FlowRecord_KIND_HELD        FlowRecord_Kind = 4 // waits for a person, who has been asked
 )
 
 // Enum value maps for FlowRecord_Kind.
@@ -37,12 +38,14 @@ var (
 		1: "KIND_INTENT",
 		2: "KIND_OUTCOME",
 		3: "KIND_DENIED",
+		4: "KIND_HELD",
 	}
 	FlowRecord_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"KIND_INTENT":      1,
 		"KIND_OUTCOME":     2,
 		"KIND_DENIED":      3,
+		"KIND_HELD":        4,
 	}
 )
 
@@ -1684,7 +1687,7 @@ type FlowRecord struct {
 	Peer          string                 `protobuf:"bytes,15,opt,name=peer,proto3" json:"peer,omitempty"`
 	Rule          string                 `protobuf:"bytes,16,opt,name=rule,proto3" json:"rule,omitempty"`
 	Line          uint32                 `protobuf:"varint,17,opt,name=line,proto3" json:"line,omitempty"`
-	Decision      string                 `protobuf:"bytes,18,opt,name=decision,proto3" json:"decision,omitempty"` // "allow", "block", "fail"
+	Decision      string                 `protobuf:"bytes,18,opt,name=decision,proto3" json:"decision,omitempty"` // "allow", "block", "fail"; of what waits "ask"
 	Reason        string                 `protobuf:"bytes,19,opt,name=reason,proto3" json:"reason,omitempty"`     // token of B63; empty for a success
 	AllowWith     string                 `protobuf:"bytes,20,opt,name=allow_with,json=allowWith,proto3" json:"allow_with,omitempty"`
 	InnerProtocol string                 `protobuf:"bytes,21,opt,name=inner_protocol,json=innerProtocol,proto3" json:"inner_protocol,omitempty"`
@@ -2147,7 +2150,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\fLeaseRequest\x12\x14\n" +
 	"\x05spent\x18\x01 \x01(\x04R\x05spent\"%\n" +
 	"\rLeaseResponse\x12\x14\n" +
-	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"\xeb\x06\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"\xfa\x06\n" +
 	"\n" +
 	"FlowRecord\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.skep.v1.FlowRecord.KindR\x04kind\x12\x1d\n" +
@@ -2187,12 +2190,13 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\bbytes_up\x18\x1a \x01(\x04R\abytesUp\x12\x1d\n" +
 	"\n" +
 	"bytes_down\x18\x1b \x01(\x04R\tbytesDown\x12\"\n" +
-	"\fmilliseconds\x18\x1c \x01(\x04R\fmilliseconds\"P\n" +
+	"\fmilliseconds\x18\x1c \x01(\x04R\fmilliseconds\"_\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vKIND_INTENT\x10\x01\x12\x10\n" +
 	"\fKIND_OUTCOME\x10\x02\x12\x0f\n" +
-	"\vKIND_DENIED\x10\x03\"N\n" +
+	"\vKIND_DENIED\x10\x03\x12\r\n" +
+	"\tKIND_HELD\x10\x04\"N\n" +
 	"\fReadyRequest\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x14\n" +

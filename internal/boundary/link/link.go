@@ -98,7 +98,7 @@ type Batch struct {
 // Valid reports whether these are records of a box, as many as one message may hold:
 // what the connector itself did is not for a box to write.
 func (b Batch) Valid() bool {
-	kinds := []string{"intent", "outcome", "denied"}
+	kinds := []string{"intent", "outcome", "denied", "held"}
 	return len(b.Records) <= MaxRecords && !slices.ContainsFunc(b.Records, func(r Record) bool { return !slices.Contains(kinds, r.Kind) })
 }
 
@@ -111,7 +111,7 @@ type Status struct {
 // Record is one record of the boundary without who it is about (B191). Every string in it
 // is ours or normalised.
 type Record struct {
-	Kind        string    `json:"kind"` // intent, outcome or denied
+	Kind        string    `json:"kind"` // intent, outcome, denied or held
 	Time        time.Time `json:"ts"`
 	Policy      string    `json:"policy"`
 	Wire        string    `json:"wire"`
@@ -152,7 +152,7 @@ type Bytes struct {
 func RecordOf(r boundary.Record) Record {
 	q, v := r.Request, r.Verdict
 	out := Record{
-		Kind: map[boundary.Kind]string{boundary.Intent: "intent", boundary.Outcome: "outcome", boundary.Denied: "denied"}[r.Kind],
+		Kind: map[boundary.Kind]string{boundary.Intent: "intent", boundary.Outcome: "outcome", boundary.Denied: "denied", boundary.Held: "held"}[r.Kind],
 		Time: r.Time.UTC(), Policy: r.Policy, Wire: q.Wire.String(), Transport: q.Transport.String(), Direction: q.Direction.String(),
 		Destination: q.Destination(), Peer: q.Peer, Rule: v.Rule, Decision: r.Decision, Reason: v.Reason.Token(), Flow: q.ID.String(),
 		Line: v.Line, AllowWith: v.AllowWith, Count: q.Count, Dropped: r.Dropped, Millis: r.Duration.Milliseconds(), SetupMillis: r.Setup.Milliseconds(),

@@ -191,6 +191,8 @@ func (b *box) flush(ctx context.Context) {
 		select {
 		case <-tick.C:
 			_ = b.gate.Refusals.Flush(ctx, false) // what could not be written waits
+		case <-b.gate.Refusals.Urgent():
+			_ = b.gate.Refusals.Flush(ctx, false)
 		case <-ctx.Done():
 			return
 		}

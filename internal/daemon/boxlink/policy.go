@@ -44,7 +44,7 @@ func Rules(rules []declared.NetRule) []policy.Rule {
 			ID: r.ID, Line: r.Line, Depth: r.Dest.Depth, Ports: r.Ports, TCP: r.Transports&right.TCP != 0,
 			UDP: r.Transports&right.UDP != 0, HTTP: r.HTTP, Resolve: r.Resolve,
 			Methods: r.Methods, Paths: r.Paths, EncodedSlash: r.EncodedSlash, Correlate: r.Correlate,
-			Ask: r.Ask,
+			Ask: r.Ask, Hold: r.Hold,
 		}
 		if rule.ID == "" {
 			rule.ID = declared.AutoID + strconv.Itoa(i+1)

@@ -27,9 +27,11 @@ func Body(r *skepv1.FlowRecord) (kind.Body, error) {
 		return (*kind.FlowOutcome)(&f), nil
 	case skepv1.FlowRecord_KIND_DENIED:
 		return (*kind.FlowDenied)(&f), nil
+	case skepv1.FlowRecord_KIND_HELD:
+		return (*kind.FlowHeld)(&f), nil
 	case skepv1.FlowRecord_KIND_UNSPECIFIED:
 	}
-	return nil, fmt.Errorf("record of kind %d is not one of intent, outcome, denied", r.Kind)
+	return nil, fmt.Errorf("record of kind %d is not one of intent, outcome, denied, held", r.Kind)
 }
 
 // Counted is what some records come to.
@@ -51,7 +53,7 @@ func Count(records []*skepv1.FlowRecord) Counted {
 			if gotNothing(r) {
 				t.Refused++
 			}
-		case skepv1.FlowRecord_KIND_UNSPECIFIED:
+		case skepv1.FlowRecord_KIND_UNSPECIFIED, skepv1.FlowRecord_KIND_HELD:
 		}
 		t.Exhausted = t.Exhausted || r.Reason == flow.BudgetExhausted.Token()
 	}

@@ -227,6 +227,8 @@ func flowOf(b kind.Body) (kind.Flow, bool) {
 		return kind.Flow(*b), true
 	case *kind.FlowDenied:
 		return kind.Flow(*b), true
+	case *kind.FlowHeld:
+		return kind.Flow(*b), true
 	}
 	return kind.Flow{}, false
 }

@@ -28,3 +28,6 @@ const (
 
 // BoxMemory is how much one box may have, bytes.
 const BoxMemory = 256 << 20
+
+// MaxHold is how long a flow may wait for the person who is asked (B140).
+const MaxHold = 120 * time.Second

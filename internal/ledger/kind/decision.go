@@ -28,7 +28,7 @@ func DecisionOf(b Body) Decision {
 		return decision(b.Decision)
 	case *ApprovalDecided:
 		return decision(b.Decision)
-	case *ApprovalOpened:
+	case *ApprovalOpened, *FlowHeld:
 		return Ask
 	case *ModelAdmitted, *MergeApplied, *RightGranted, *RightDerived:
 		return Allow

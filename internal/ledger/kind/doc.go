@@ -45,6 +45,7 @@ const (
 	KindFlowIntent         Kind = "flow.intent"
 	KindFlowOutcome        Kind = "flow.outcome"
 	KindFlowDenied         Kind = "flow.denied"
+	KindFlowHeld           Kind = "flow.held"
 	KindNameResolved       Kind = "name.resolved"
 	KindSecretUsed         Kind = "secret.used"
 	KindRightGranted       Kind = "right.granted"
@@ -75,7 +76,7 @@ const (
 func All() []Kind {
 	return []Kind{
 		KindCellDeclared, KindCellStarted, KindCellStopped, KindExec, KindCallDenied,
-		KindFlowIntent, KindFlowOutcome, KindFlowDenied, KindNameResolved, KindSecretUsed,
+		KindFlowIntent, KindFlowOutcome, KindFlowDenied, KindFlowHeld, KindNameResolved, KindSecretUsed,
 		KindRightGranted, KindRightDerived, KindRightRevoked, KindRightRefused,
 		KindBudgetHeld, KindBudgetSettled, KindBudgetWarned, KindBudgetExhausted,
 		KindModelAdmitted, KindModelSettled, KindSnapshotCaptured, KindSnapshotRolledback, KindSnapshotForked,
@@ -104,6 +105,8 @@ func New(k Kind) Body {
 		return new(FlowOutcome)
 	case KindFlowDenied:
 		return new(FlowDenied)
+	case KindFlowHeld:
+		return new(FlowHeld)
 	case KindNameResolved:
 		return new(NameResolved)
 	case KindSecretUsed:
@@ -166,7 +169,7 @@ func newOther(k Kind) Body {
 func Known(k Kind) bool {
 	switch k {
 	case KindCellDeclared, KindCellStarted, KindCellStopped, KindExec, KindCallDenied,
-		KindFlowIntent, KindFlowOutcome, KindFlowDenied, KindNameResolved, KindSecretUsed,
+		KindFlowIntent, KindFlowOutcome, KindFlowDenied, KindFlowHeld, KindNameResolved, KindSecretUsed,
 		KindRightGranted, KindRightDerived, KindRightRevoked, KindRightRefused,
 		KindBudgetHeld, KindBudgetSettled, KindBudgetWarned, KindBudgetExhausted,
 		KindModelAdmitted, KindModelSettled, KindSnapshotCaptured, KindSnapshotRolledback, KindSnapshotForked,
@@ -229,6 +232,10 @@ func Append(dst []byte, b Body) ([]byte, error) {
 			return appendFlow(dst, (*Flow)(b))
 		}
 	case *FlowDenied:
+		if b != nil {
+			return appendFlow(dst, (*Flow)(b))
+		}
+	case *FlowHeld:
 		if b != nil {
 			return appendFlow(dst, (*Flow)(b))
 		}

@@ -14,7 +14,7 @@ type Flow struct {
 	Address     string `json:"address,omitempty"` // only if connected
 	Peer        Bytes  `json:"peer,omitempty"`
 	Connection  string `json:"connection,omitempty"`
-	Decision    string `json:"decision"` // allow, block, fail
+	Decision    string `json:"decision"` // allow, block, fail; of what waits ask
 	Reason      string `json:"reason"`
 	Rule        string `json:"rule,omitempty"`
 	Line        uint32 `json:"line,omitempty"` // of the profile
@@ -41,6 +41,10 @@ type FlowOutcome Flow
 
 // FlowDenied is an attempt that got nothing.
 type FlowDenied Flow
+
+// FlowHeld is an attempt that waits for a person, who has been asked. What became of it is
+// an entry of its own, unless the agent gave up.
+type FlowHeld Flow
 
 // NameResolved is one question of a cell's resolver and what it was told.
 type NameResolved struct {
@@ -75,6 +79,9 @@ func (FlowOutcome) Kind() Kind { return KindFlowOutcome }
 
 // Kind implements [Body].
 func (FlowDenied) Kind() Kind { return KindFlowDenied }
+
+// Kind implements [Body].
+func (FlowHeld) Kind() Kind { return KindFlowHeld }
 
 // Kind implements [Body].
 func (NameResolved) Kind() Kind { return KindNameResolved }

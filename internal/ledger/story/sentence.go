@@ -40,7 +40,7 @@ func Sentence(b kind.Body) string {
 		return say("the daemon had not closed: %d entries of %d cells were not sealed, %d torn bytes dropped %s", b.Unsealed, b.Cells, b.Dropped, b.Kept)
 	case *kind.Seal:
 		return say("entries %d to %d sealed as %s", b.First, b.Last, short(b.Hash))
-	case *kind.FlowIntent, *kind.FlowOutcome, *kind.FlowDenied, *kind.NameResolved, *kind.SecretUsed:
+	case *kind.FlowIntent, *kind.FlowOutcome, *kind.FlowDenied, *kind.FlowHeld, *kind.NameResolved, *kind.SecretUsed:
 		return crossing(b)
 	case *kind.ModelAdmitted:
 		return say("%s asked of %s, %s, up to %d + %d tokens", b.Role, b.Target, bytesOf(b.RequestBytes), b.HeldInput, b.HeldOutput)
@@ -86,6 +86,8 @@ func crossing(b kind.Body) string {
 		return flow((*kind.Flow)(b))
 	case *kind.FlowDenied:
 		return flow((*kind.Flow)(b))
+	case *kind.FlowHeld:
+		return flow((*kind.Flow)(b)) + "; it waits for the answer"
 	case *kind.FlowOutcome:
 		s := say("%s:%d/%s ended, %s up, %s down, %s", b.Destination, b.Port, b.Transport, bytesOf(b.BytesUp), bytesOf(b.BytesDown), duration(b.Ms))
 		return s + because(b.Reason, "", 0, Remedy(b))

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/strict"
 )
@@ -18,6 +20,8 @@ type NetRule struct {
 	File   string
 	Line   int
 	Column int
+	// Hold is how long a flow waits for the person who is asked (B140); 0: it is refused.
+	Hold time.Duration
 	// Correlate has HTTP requests that can be read carry the flow's id (B84).
 	Correlate bool
 }
@@ -38,11 +42,6 @@ type Defaults struct {
 func NetKeys() []string {
 	return []string{"name", "suffix", "ip", "cidr", "depth", "ports", "transports", "id", "inner", "http",
 		"resolve", "ask", "hold", "methods", "paths", "encoded_slash", "correlate", "udp"}
-}
-
-// laterNetKeys wait for the boundary issue.
-func laterNetKeys() []string {
-	return []string{"hold"}
 }
 
 const netExample = "- {name: proxy.example.org}"
@@ -88,11 +87,6 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 		return NetRule{}, false
 	}
 	rule := NetRule{File: r.File(), Line: item.Line, Column: item.Column}
-	for _, key := range laterNetKeys() {
-		if v, ok := f[key]; ok {
-			r.Unsupported(v.Pos, v.Text, key+" of a net rule")
-		}
-	}
 	rule.Dest = dest(r, item, f)
 	rule.Ports, rule.Transports = d.Ports, d.Transports
 	if v, ok := f["ports"]; ok {
@@ -102,7 +96,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["id"]; ok {
 		rule.ID = id(r, v)
 	}
-	for _, key := range []string{"inner", "http", "resolve", "methods", "paths", "encoded_slash", "correlate", "ask"} {
+	for _, key := range []string{"inner", "http", "resolve", "methods", "paths", "encoded_slash", "correlate", "ask", "hold"} {
 		if v, ok := f[key]; ok && d.Deny {
 			r.Fault(v, key+" says how a flow must be, and "+what+" lets none through", "remove it")
 		}
@@ -122,6 +116,9 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["ask"]; ok {
 		rule.Ask, _ = r.Flag(v, "ask")
 	}
+	if v, ok := f["hold"]; ok {
+		rule.Hold = hold(r, v, rule.Ask)
+	}
 	if r.Len() > before || rule.Dest.Kind == right.NoDest {
 		return NetRule{}, false // the fault is noted; an alias already was while reading
 	}
@@ -132,6 +129,19 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	}
 	rule.Net = checked
 	return rule, true
+}
+
+// hold takes how long a flow waits for the answer.
+func hold(r *strict.Report, v *strict.Node, asks bool) time.Duration {
+	ms, ok := r.Time(v, "hold", "30s")
+	hold := time.Duration(ms) * time.Millisecond
+	switch {
+	case ok && !asks:
+		r.Fault(v, "hold is how long a flow waits for a person, and this rule asks nobody", "add ask: true, or remove hold")
+	case ok && hold > limit.MaxHold:
+		r.Fault(v, fmt.Sprintf("hold cannot be %s", v.Text), "at most 120s")
+	}
+	return hold
 }
 
 // id takes a rule's own name, which is none of those that Skep gives the others.

@@ -1,7 +1,9 @@
 package cases
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +27,7 @@ func listeners() []Case {
 		{ID: "BC-36", What: "no policy, no start", Run: noPolicy},
 		{ID: "BC-37", What: "the record sink has stopped", Run: noRecords},
 		{ID: "BC-38", What: "what may be a socket's path", Run: paths},
+		{ID: "BC-47", What: "a hold: the answer opens or refuses, nobody's answer refuses in time, one too many is refused at once", Run: hold},
 		{ID: "BC-48", What: "1,000 hostile names leave the metric label sets as they were", Run: labelSets},
 	}
 }
@@ -125,6 +128,62 @@ func swap(b *Bench) {
 		b.Errorf("policies %q and %q", first.Policy, second.Policy)
 	}
 	x.Await("that it lost its right", func(r Record) bool { return r.Kind == "outcome" && r.Reason == "revoked" })
+}
+
+// hold has flows wait for a person, whose answer is another policy.
+func hold(b *Bench) {
+	const asks = "    - {name: ok.test, ports: [P], resolve: [127.0.0.1], ask: true, hold: 60s}\n    - {name: short.test, ports: [P], ask: true, hold: 1s}\n"
+	x := b.Start(Setting{Allow: asks})
+	began := time.Now()
+	x.Refused(get("short.test:P"), 403, "approval-needed")
+	if took := time.Since(began); took < time.Second || took > 3*time.Second {
+		b.Errorf("a hold of 1 s took %s", took)
+	}
+	const most = 32
+	heads := make(chan string, 2*most)
+	for range most + 1 {
+		go x.head(get("ok.test:P"), heads)
+	}
+	expect := func(when string, n int, status, reason string) {
+		b.Helper()
+		for range n {
+			if head := <-heads; !strings.Contains(head, status) || !strings.Contains(head, reason) {
+				b.Errorf("%s: %q, want %s %s", when, head, status, reason)
+			}
+		}
+	}
+	expect("one too many", 1, " 403 ", "approval-needed")
+	x.Await("that they are held", func(r Record) bool { return r.Kind == "held" && r.Decision == "ask" && r.Reason == "approval-needed" })
+	if n := b.echo.count(); n != 0 {
+		b.Errorf("%d dials before the answer", n)
+	}
+	x.Write("    - {name: ok.test, ports: [P], resolve: [127.0.0.1]}\n    - {name: no.test, ports: [P], resolve: [127.0.0.1], ask: true, hold: 60s}\n")
+	x.Reload()
+	expect("after the yes", most, " 200 ", "")
+	go x.head(get("no.test:P"), heads)
+	x.Await("that it is held", func(r Record) bool { return r.Kind == "held" && strings.HasPrefix(r.Destination, "no.test") })
+	x.Write("    - {name: ok.test, ports: [P]}\n")
+	x.Reload()
+	expect("after the no", 1, " 403 ", "not-on-allowlist")
+}
+
+// head sends a request whose answer may take long, and gives its head.
+func (x *Boundary) head(raw string, to chan<- string) {
+	c, err := net.Dial(x.network, x.at)
+	if err != nil {
+		to <- err.Error()
+		return
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_, err = io.WriteString(c, x.b.with(raw))
+	head, in := "", bufio.NewReader(c)
+	for err == nil && !strings.HasSuffix(head, "\r\n\r\n") {
+		var line string
+		line, err = in.ReadString('\n')
+		head += line
+	}
+	to <- head
 }
 
 func noPolicy(b *Bench) {

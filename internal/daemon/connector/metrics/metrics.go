@@ -74,6 +74,8 @@ func (c *Counts) Record(r link.Record, open map[string]int64) {
 	l := flowLabels{routeOf(r), transportOf(r.Transport), outcomeOf(r)}
 	n := max(r.Count, 1)
 	switch r.Kind {
+	case "held":
+		return // it is not decided
 	case "intent":
 		open[l.transport]++
 		c.active[l.transport]++
