@@ -106,7 +106,7 @@ func (c *conn) answerHead(f frame) error {
 		c.dataBack(s, s.watch.Rest(), false)
 		return c.headBack(s, fields, true)
 	}
-	status, err := readAnswer(fields)
+	status, fields, err := readAnswer(fields)
 	if err != nil || status < 200 && end {
 		return errors.Join(broken("an answer that cannot be read"), err)
 	}

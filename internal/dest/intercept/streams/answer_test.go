@@ -23,7 +23,7 @@ func TestAnswersPass(t *testing.T) {
 	if f := l.up.next(frameData); string(f.payload) != "question" {
 		t.Errorf("%q", f.payload)
 	}
-	l.up.head(0, 1, ":status: 103", "link: x")
+	l.up.head(0, 1, ":status: 103", "link:   x ", "connection: close")
 	l.up.head(0, 1, ":status: 200", "content-type: application/grpc")
 	for _, want := range []string{":status: 103\nlink: x\n", ":status: 200\ncontent-type: application/grpc\n"} {
 		if got := l.agent.fields(l.agent.next(frameHeaders)); got != want {
@@ -123,7 +123,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"status 101":          func(p *peer) { p.head(0, 1, ":status: 101") },
 		"an interim end":      func(p *peer) { p.head(flagEndStream, 1, ":status: 100") },
 		"two answers":         func(p *peer) { p.head(0, 1, ":status: 200"); p.head(0, 1, ":status: 200") },
-		"hop by hop":          func(p *peer) { p.head(0, 1, ":status: 200", "connection: close") },
+		"an upper case name":  func(p *peer) { p.head(0, 1, ":status: 200", "Name: x") },
 		"a trailer of length": func(p *peer) { p.head(0, 1, ":status: 200"); p.head(flagEndStream, 1, "content-length: 3") },
 		"too much padding":    func(p *peer) { p.head(0, 1, ":status: 200"); p.put(frameData, flagPadded, 1, []byte{9, 0}) },
 		"a large frame":       func(p *peer) { p.write([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1}) },

@@ -49,7 +49,7 @@ func (h *heads) emit(f hpack.HeaderField) {
 		h.decoder.SetEmitEnabled(false)
 		return
 	}
-	h.fields = append(h.fields, secret.Field{Name: f.Name, Value: []byte(f.Value)})
+	h.fields = append(h.fields, secret.Field{Name: f.Name, Value: []byte(strings.Trim(f.Value, " \t"))})
 }
 
 // read decodes one block: each has to be, even one that nobody wants. errTooLarge: the
@@ -71,16 +71,12 @@ func (h *heads) read(block []byte) ([]secret.Field, error) {
 // regular tells whether a field may be in any head or trailer of HTTP/2 (section 8.2).
 func regular(f secret.Field) bool {
 	value := string(f.Value)
-	if strings.ToLower(f.Name) != f.Name || !route.IsField(f.Name, value) || strings.Trim(value, " \t") != value {
-		return false
-	}
-	switch f.Name {
-	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
-		return false
-	case "te":
-		return value == "trailers"
-	}
-	return true
+	return strings.ToLower(f.Name) == f.Name && route.IsField(f.Name, value) && !ofConnection(f) && (f.Name != "te" || value == "trailers")
+}
+
+// ofConnection tells the fields of HTTP/1.1 that are about a connection.
+func ofConnection(f secret.Field) bool {
+	return slices.Contains([]string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}, f.Name)
 }
 
 // request is one request head.
@@ -199,21 +195,23 @@ func appendRequest(b []byte, r request) []byte {
 	return appendFields(b, r.Fields)
 }
 
-// readAnswer judges the head of an answer and returns its status.
-func readAnswer(fields []secret.Field) (int, error) {
+// readAnswer judges the head of an answer and returns its status and what of it goes on:
+// some servers say what is about connections here, too.
+func readAnswer(fields []secret.Field) (int, []secret.Field, error) {
 	status := 0
+	fields = slices.DeleteFunc(fields, ofConnection)
 	for i, f := range fields {
 		switch {
 		case i == 0 && f.Name == ":status" && len(f.Value) == 3 && f.Value[0] >= '1' && strings.Trim(string(f.Value), "0123456789") == "":
 			status = int(f.Value[0]-'0')*100 + int(f.Value[1]-'0')*10 + int(f.Value[2]-'0')
 		case !regular(f):
-			return 0, broken("an answer with a field that is none")
+			return 0, nil, broken("an answer with a field that is none")
 		}
 	}
 	if status == 0 || status == 101 {
-		return 0, broken("an answer without a status")
+		return 0, nil, broken("an answer without a status")
 	}
-	return status, nil
+	return status, fields, nil
 }
 
 // readTrailer judges a trailer.
