@@ -129,6 +129,16 @@ func (l *Lab) HTTPS(at string, handler http.Handler, names ...string) netip.Addr
 	return where
 }
 
+// HTTP2 is HTTPS for clients of HTTP/2, and for others.
+func (l *Lab) HTTP2(at string, handler http.Handler) netip.AddrPort {
+	l.t.Helper()
+	ln, where := l.listen(at)
+	config := l.authority().config(nil)
+	config.NextProtos = []string{"h2", "http/1.1"}
+	l.serveHTTP(tls.NewListener(&recorder{ln, l}, config), where, handler)
+	return where
+}
+
 func (l *Lab) serveHTTP(ln net.Listener, where netip.AddrPort, handler http.Handler) {
 	if handler == nil {
 		handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
