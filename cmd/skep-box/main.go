@@ -7,15 +7,19 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/box"
 	"skep.dev/skep/internal/box/tunneled"
+	"skep.dev/skep/internal/box/vault"
 	"skep.dev/skep/internal/dest/desk"
+	"skep.dev/skep/internal/dest/intercept"
 	"skep.dev/skep/internal/dest/internet"
 	"skep.dev/skep/internal/dest/inward"
 	"skep.dev/skep/internal/dest/model"
@@ -50,12 +54,20 @@ func serveCell() error {
 	if err != nil {
 		return err
 	}
-	config.Internet = &internet.Dest{}
+	dest := &internet.Dest{}
+	config.Internet, config.Intercept = dest, intercepting(dest)
 	config.Gateway = func(use func() (*h2.Conn, func())) boundary.Dest { return model.Dest{Gateway: use} }
 	config.Desk = func(d *boundary.Denials, p *box.People) boundary.Dest { return desk.New(d, p) }
 	config.Inward = func(reach box.Reach) boundary.Dest { return inward.New(reach) }
 	config.Confine = box.Confine
 	return box.Run(context.Background(), config)
+}
+
+// intercepting has flows to bound names carried with the cell's secrets.
+func intercepting(dest *internet.Dest) func(*vault.Vault, *x509.CertPool, vault.Record) {
+	return func(v *vault.Vault, roots *x509.CertPool, record vault.Record) {
+		dest.Intercept(&intercept.Secrets{Keeper: v.Keeper, Authority: v.Authority, Roots: roots, Now: time.Now, Record: record})
+	}
 }
 
 func serveTunnels() error {

@@ -1,33 +1,44 @@
 package box
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"net/netip"
 	"time"
 
+	"skep.dev/skep/internal/box/vault"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/secret"
 )
 
 // event is one WatchResponse: exactly one of its four.
 type event struct {
 	assignment *assignment
 	update     *names
-	policy     *policy.Policy
+	policy     *given
 	end        bool
+}
+
+// given is a policy with what secrets the cell has.
+type given struct {
+	policy.Policy
+	secrets []secret.Bound
 }
 
 // assignment is the cell that this box serves.
 type assignment struct {
 	cell, agent string
 	generation  uint64
-	policy      *policy.Policy
+	policy      *given
 	names       names
 	limits      limits
+	roots       []byte // whom the destinations of secrets are checked against
+	successor   bool   // of a box that serves the cell
 }
 
 // limits lower the built-in numbers; 0 leaves one as it is (B150).
@@ -96,6 +107,10 @@ func (r *reader) assignment(b []byte) assignment {
 			a.names = r.names(r.message(f))
 		case 6:
 			a.limits = r.limits(r.message(f))
+		case 7:
+			a.roots = r.message(f)
+		case 8:
+			a.successor = r.flag(f)
 		default:
 			r.unknown("the assignment", f)
 		}
@@ -122,8 +137,8 @@ func (r *reader) limits(b []byte) limits {
 	return l
 }
 
-func (r *reader) policy(b []byte) policy.Policy {
-	p := policy.Policy{}
+func (r *reader) policy(b []byte) given {
+	p := given{}
 	r.fields(b, func(f field) {
 		switch f.number {
 		case 1:
@@ -142,11 +157,56 @@ func (r *reader) policy(b []byte) policy.Policy {
 			p.NoDesk = r.flag(f)
 		case 7:
 			p.Answers = append(p.Answers, r.answer(r.message(f)))
+		case 9:
+			p.secrets = append(p.secrets, r.secret(r.message(f)))
 		default:
 			r.unknown("the policy", f)
 		}
 	})
+	p.Bound = vault.Names(p.secrets)
 	return p
+}
+
+func (r *reader) secret(b []byte) secret.Bound {
+	s := secret.Bound{}
+	r.fields(b, func(f field) {
+		switch f.number {
+		case 1:
+			s.Name = r.text(f)
+		case 2:
+			s.Hosts = append(s.Hosts, r.text(f))
+		case 3:
+			s.Ports = append(s.Ports, r.numbers(f)...)
+		case 4:
+			s.Path = r.text(f)
+		case 5:
+			place, err := secret.ParsePlace(r.text(f))
+			r.fail(err)
+			s.As = append(s.As, place)
+		case 6:
+			s.Set = r.flag(f)
+		case 7:
+			s.End = r.flag(f)
+		case 8:
+			s.Placeholder = r.text(f)
+		default:
+			r.unknown("a secret", f)
+		}
+	})
+	return s
+}
+
+// numbers reads a repeated number, which proto3 packs.
+func (r *reader) numbers(f field) (out []uint16) {
+	for b := r.message(f); len(b) > 0 && r.err == nil; {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > math.MaxUint16 {
+			r.fail(errWire)
+			return nil
+		}
+		out, b = append(out, uint16(n)), b[size:]
+	}
+	return out
 }
 
 func (r *reader) ceiling(b []byte) policy.Ceiling {

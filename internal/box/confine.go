@@ -13,6 +13,7 @@ func Confine() error {
 		// what it was given
 		"readv", "writev", "pread64", "fstat", "splice",
 		"accept4", "recvfrom", "recvmsg", "sendto", "sendmsg", "shutdown",
+		"mlock",      // the values of secrets
 		"socketpair", // in front of TLS, which the kernel cannot splice
 		"getsockopt", "setsockopt", "getsockname", "getpeername", "connect", "bind",
 	))

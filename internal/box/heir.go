@@ -34,6 +34,7 @@ const (
 	legacySpan    = 6 // {1 address, 2 last address, 3 first port, 4 last port, 5 of UDP, 6 set, 7 token}: what the early gate lets pass, for a name
 	legacyRule    = 7 // likewise, for a rule
 	legacyEnd     = 8
+	legacySecret  = 9 // of a cell that has secrets: its authority, and each value
 )
 
 const (
@@ -156,6 +157,9 @@ func (b *box) leave(heir *os.File) error {
 	for _, s := range literals {
 		out.add(legacyRule, s.message())
 	}
+	if err := b.secrets.Leave(out.secret); err != nil {
+		return err
+	}
 	var end writer
 	end.number(1, 1)
 	out.add(legacyEnd, end)
@@ -174,6 +178,17 @@ func (p *pages) add(field int, e writer) {
 		p.err = p.flush()
 	}
 	p.now.message(field, e)
+}
+
+// secret sends one in a message of its own, of which no copy is left.
+func (p *pages) secret(one []byte) error {
+	m := make(writer, 0, len(one)+16)
+	m.message(legacySecret, one)
+	defer clear(m)
+	if err := p.flush(); err != nil {
+		return err
+	}
+	return sys.SendFDs(p.to, m)
 }
 
 func (p *pages) flush() error {
@@ -213,6 +228,7 @@ func (b *box) inherit(from *os.File, message []byte) error {
 	b.early.asks = asksAfterLog // what came meanwhile is in the counter
 	b.server.table.Inherit(next)
 	buf := make([]byte, maxLegacy)
+	defer clear(buf)
 	for end := false; !end && r.err == nil; {
 		n := 0
 		err := from.SetReadDeadline(time.Now().Add(handBy))
@@ -234,6 +250,8 @@ func (b *box) inherit(from *os.File, message []byte) error {
 				}
 			case legacySpan, legacyRule:
 				b.inheritSpan(&r, f)
+			case legacySecret:
+				r.fail(b.secrets.Inherit(r.message(f)))
 			case legacyEnd:
 				end = r.message(f) != nil
 			default:

@@ -322,3 +322,11 @@ func (d *daemon) Draft(context.Context, *connect.Request[skepv1.DraftRequest]) (
 func (d *daemon) Asked(_ context.Context, q *connect.Request[skepv1.AskedRequest]) (*connect.Response[skepv1.AskedResponse], error) {
 	return connect.NewResponse(&skepv1.AskedResponse{State: map[string]string{"card": "granted"}[q.Msg.Card]}), nil
 }
+
+func (d *daemon) Trust(context.Context, *connect.Request[skepv1.TrustRequest]) (*connect.Response[skepv1.TrustResponse], error) {
+	return connect.NewResponse(&skepv1.TrustResponse{}), nil
+}
+
+func (d *daemon) UseSecret(context.Context, *connect.Request[skepv1.UseSecretRequest]) (*connect.Response[skepv1.UseSecretResponse], error) {
+	return connect.NewResponse(&skepv1.UseSecretResponse{}), nil
+}

@@ -18,7 +18,6 @@ import (
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/h2"
-	"skep.dev/skep/internal/policy"
 )
 
 const (
@@ -105,7 +104,7 @@ func next(events *h2.Stream) (event, error) {
 
 // follow hands on resolver updates and policies until the cell ends, which is nil, or the
 // stream breaks, which is an error: without the daemon nothing can be recorded.
-func (l *link) follow(update func(names), swap func(policy.Policy) error) error {
+func (l *link) follow(update func(names), swap func(given) error) error {
 	now := l.current()
 	for {
 		e, err := next(now)

@@ -48,6 +48,12 @@ func (b *box) carryOut(ctx, flows context.Context, order lifeline.Order, file *o
 		return b.part()
 	case lifeline.Forward:
 		return b.forwards.Begin(flows, file)
+	case lifeline.Secrets:
+		if b.secrets == nil {
+			_ = file.Close()
+			return errOtherSecrets
+		}
+		return b.secrets.Fill(file)
 	}
 	return errUnknownOrder
 }

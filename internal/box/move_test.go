@@ -32,6 +32,7 @@ type book struct {
 	lent  int64
 
 	denied uint64
+	uses   []*skepv1.UseSecretRequest
 }
 
 func (b *book) RecordFlows(_ context.Context, _ string, records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, error) {
@@ -292,3 +293,10 @@ func TestNoModelNoGateway(t *testing.T) {
 func (b *book) Draft(string, *skepv1.DraftRequest) (string, error) { return "", nil }
 
 func (b *book) Asked(string, string) string { return "" }
+
+func (b *book) UseSecret(_ string, q *skepv1.UseSecretRequest) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.uses = append(b.uses, q)
+	return nil
+}

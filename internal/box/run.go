@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"skep.dev/skep/internal/box/datagrams"
 	"skep.dev/skep/internal/box/forwarded"
 	"skep.dev/skep/internal/box/pause"
+	"skep.dev/skep/internal/box/vault"
 	"skep.dev/skep/internal/box/way"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/h2"
@@ -46,6 +48,8 @@ type Config struct {
 	Desk     func(*boundary.Denials, *People) boundary.Dest    // where a cell reads what it was refused
 	Inward   func(Reach) boundary.Dest                         // makes the destination that is the agent itself
 	Confine  func() error                                      // Confine; tests of one process have none
+	// Intercept has the internet's flows to bound names carried with these secrets (B123).
+	Intercept func(*vault.Vault, *x509.CertPool, vault.Record)
 }
 
 // Reach connects to a port of the cell's own loopback.
@@ -89,7 +93,12 @@ func Run(ctx context.Context, c Config) error {
 	case err != nil:
 		return err
 	}
-	b, err := build(ctx, c, link, assignment)
+	secrets, err := open(ctx, c.Lifeline, link, assignment)
+	defer func() { secrets.Close() }() // there is one to close beside an error, too
+	var b *box
+	if err == nil {
+		b, err = build(ctx, c, link, assignment, secrets)
+	}
 	if err == nil {
 		defer b.sockets.close()
 		err = b.probe(ctx)
@@ -129,6 +138,7 @@ type box struct {
 
 	admission *admission
 	people    *People
+	secrets   *vault.Vault // nil where the cell has none
 	door      doorway
 
 	handing       bool          // stopped for another box; the lifeline's own
@@ -140,7 +150,7 @@ type box struct {
 
 // build makes the gate of the assignment and what stands around it, and fills
 // the kernel's sets. Nothing of the cell is served yet.
-func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
+func build(ctx context.Context, c Config, l *link, a assignment, secrets *vault.Vault) (*box, error) {
 	if a.policy == nil {
 		return nil, errNoPolicy
 	}
@@ -149,7 +159,7 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 		return nil, err
 	}
 	b := &box{
-		link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: *a.policy,
+		link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: a.policy.Policy, secrets: secrets,
 		failed: make(chan error, 5), told: make(chan struct{}), parted: make(chan struct{}), cell: pause.New(), answers: pause.New(),
 		people: &People{link: l},
 	}
@@ -198,6 +208,10 @@ func build(ctx context.Context, c Config, l *link, a assignment) (*box, error) {
 			s.close()
 			return nil, err
 		}
+	}
+	if err := b.intercept(c.Intercept, a.roots); err != nil {
+		s.close()
+		return nil, err
 	}
 	go func() {
 		if err := b.kernel.run(b.answers); err != nil {
@@ -316,7 +330,7 @@ func (b *box) serve(ctx context.Context) error {
 	})
 	go b.early.watch(flows)
 	followed := make(chan error, 1)
-	go func() { followed <- b.link.follow(b.update, func(p policy.Policy) error { return b.swap(flows, p) }) }()
+	go func() { followed <- b.link.follow(b.update, func(p given) error { return b.swap(flows, p) }) }()
 	go func() { b.failed <- b.obey(ctx, flows) }()
 
 	var err error
@@ -365,9 +379,12 @@ const swapBy = time.Second
 // swap makes p the policy from now on: first the gate's, which decides every flow, then
 // the kernel's sets (B160). One that is not valid changes nothing, and ends the box:
 // skepd sends none.
-func (b *box) swap(ctx context.Context, p policy.Policy) error {
+func (b *box) swap(ctx context.Context, p given) error {
+	if !b.secrets.Has(p.secrets) {
+		return errOtherSecrets
+	}
 	b.installing.Lock()
-	err := b.install(p, b.names)
+	err := b.install(p.Policy, b.names)
 	b.installing.Unlock()
 	if err != nil {
 		return err

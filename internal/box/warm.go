@@ -28,7 +28,7 @@ func warm(ctx context.Context) error {
 		return fmt.Errorf("warm: %w", err)
 	}
 	q := flow.Request{ID: flow.NewID(), Direction: flow.Out, Wire: flow.Native, Transport: flow.TCP, Name: name.Nobody, Port: 80, Count: 1}
-	v := policy.Decide(q, *p)
+	v := policy.Decide(q, p.Policy)
 	dns := &route.Resolver{Table: route.NewTable(1), Gate: closed{}, Rate: route.NewBucket(1, time.Now)}
 	if query, err := probeQuery(); err == nil {
 		dns.Answer(ctx, query)

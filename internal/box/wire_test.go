@@ -16,6 +16,7 @@ import (
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/secret"
 )
 
 func wired(t testing.TB, m proto.Message) []byte {
@@ -50,7 +51,9 @@ func TestAssignmentIsRead(t *testing.T) {
 		}, Ceiling: &skepv1.BoxCeiling{
 			Limits: true, Allow: []*skepv1.BoxRule{literal}, ResolvedAddresses: []*skepv1.BoxRange{span}, Deny: []*skepv1.BoxRule{cidr}, Open: []*skepv1.BoxRange{span}, NoFloor: true, MixedRefuse: true,
 			Proxy: &skepv1.BoxProxy{Host: "proxy.test", Port: 3128, Tls: true, Roots: []byte("pem"), Auth: "u:p", Direct: []string{".x.test", "y.test"}, ByName: true, Udp: true},
-		}},
+		}, Secrets: []*skepv1.BoxSecret{{
+			Name: "gh", Hosts: []string{"a.test", "b.test"}, Ports: []uint32{443, 8443}, Path: "/r", As: []string{"basic", "header:x-key"}, Set: true, End: true, Placeholder: "skep-secret-gh-01234567",
+		}}}, Roots: []byte("pem"), Successor: true,
 		Resolver: &skepv1.ResolverUpdate{Resolvers: []string{"192.0.2.1:53", "?"}, OwnAddresses: []string{"192.0.2.2", "?"}, Hosts: []*skepv1.HostsEntry{
 			{Name: "h.test", Addresses: []string{"192.0.2.3", "?"}}, {Name: "no name", Addresses: []string{"192.0.2.3"}},
 		}},
@@ -70,12 +73,15 @@ func TestAssignmentIsRead(t *testing.T) {
 	spans := []policy.Range{{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: all}}
 	want := &assignment{
 		cell: "cell", agent: "agent.example", generation: 1 << 63, limits: limits{openFlows: 7, newFlows: 8, idleSeconds: 9, leased: true},
-		policy: &policy.Policy{Version: "v", Rules: r[:2], Resolved: spans, Model: true, AskUnlisted: true, NoDesk: true, Answers: []policy.Answer{
+		roots: []byte("pem"), successor: true,
+		policy: &given{secrets: []secret.Bound{{Binding: secret.Binding{
+			Name: "gh", Hosts: []string{"a.test", "b.test"}, Ports: []uint16{443, 8443}, Path: "/r", As: []secret.Place{{Kind: secret.Basic}, {Kind: secret.Header, Name: "x-key"}}, Set: true, End: true,
+		}, Placeholder: "skep-secret-gh-01234567"}}, Policy: policy.Policy{Bound: []policy.Bound{{Name: "a.test", Ports: []uint16{443, 8443}}, {Name: "b.test", Ports: []uint16{443, 8443}}}, Version: "v", Rules: r[:2], Resolved: spans, Model: true, AskUnlisted: true, NoDesk: true, Answers: []policy.Answer{
 			{ID: "approval-a", Name: "a.test", Port: 443, Transport: flow.TCP, Allow: true, Once: true, Used: true, Drafted: true}, {ID: "approval-b", Addr: addr("9.9.9.9"), Port: 53, Transport: flow.UDP},
 		}, Ceiling: policy.Ceiling{
 			Limits: true, Allow: r[2:3], Resolved: spans, Deny: r[3:], Open: spans, NoFloor: true, Mixed: true,
 			Proxy: &policy.Proxy{Host: "proxy.test", Port: 3128, TLS: true, Roots: []byte("pem"), Auth: "u:p", Direct: []string{".x.test", "y.test"}, ByName: true, UDP: true},
-		}},
+		}}},
 		names: names{
 			resolvers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}, own: []netip.Addr{addr("192.0.2.2")},
 			hosts: map[string][]netip.Addr{"h.test": {addr("192.0.2.3")}},
@@ -143,7 +149,7 @@ func TestUnknownIsRefused(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"nothing": nil, "event": nested(), "assignment": nested(1), "policy": nested(1, 4), "rule": nested(1, 4, 2), "ports": nested(1, 4, 2, 8), "range": nested(1, 4, 3),
-		"ceiling": nested(1, 4, 5), "denied rule": nested(1, 4, 5, 4), "limits": nested(1, 6), "names": nested(1, 5), "hosts": nested(1, 5, 2),
+		"ceiling": nested(1, 4, 5), "denied rule": nested(1, 4, 5, 4), "limits": nested(1, 6), "names": nested(1, 5), "hosts": nested(1, 5, 2), "secret": nested(1, 4, 9),
 		"two events": {26, 0, 26, 0}, "fixed": {13, 0, 0, 0, 0}, "cut off": {10, 9, 1}, "number for a message": {8, 1}, "endless number": {10, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255},
 		"no field": {0, 0}, "not text": {10, 3, 10, 1, 255}, "flag of two": {10, 4, 34, 2, 32, 2},
 	} {

@@ -36,6 +36,8 @@ type Spec struct {
 	Links []Link
 	// Files are generated for the cell (L16a, L13b), by their path in it.
 	Files []File
+	// Covers show one of Files in the place of a file that a grant shows.
+	Covers []Cover
 	// Home and Tmp are directories of the layer, mounted at HomePath and /tmp.
 	Home, Tmp *os.File
 	HomePath  string
@@ -99,6 +101,9 @@ type File struct {
 	Path    string
 	Content []byte
 }
+
+// Cover has the content of File, a generated file, stand at Path, read-only.
+type Cover struct{ Path, File string }
 
 // Limits are what the kernel is to enforce; 0 is none.
 type Limits struct {

@@ -117,7 +117,10 @@ func (a *App) openFor(c *chosen, d *daemon, b *opened.Bundle, cwd string) error 
 	if c.found != "" && !a.quiet {
 		a.say("%s narrows the rights of %s", escape.Line(c.found), profile.Default)
 	}
-	return b.Plan(plan, links)
+	if err := b.Plan(plan, links); err != nil {
+		return err
+	}
+	return b.Secrets(c.profile.Secrets, a.Env)
 }
 
 // variable is one of our environment; "" where it is not set.

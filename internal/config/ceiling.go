@@ -1,6 +1,11 @@
 package config
 
 import (
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
 	"skep.dev/skep/internal/strict"
@@ -19,6 +24,8 @@ type Ceiling struct {
 	Open        []declared.Range // parts of the floor (table F) that are open (B105)
 	Proxy       *Proxy           // by which all egress goes; nil without one (B180)
 	RefuseMixed bool             // `mixed: refuse`: one bad address denies the name (B102)
+	RootsFile   string           // certificates, beside the system's, that may vouch for a destination with a secret, or "" (B126)
+	Roots       []byte           // PEM; once loaded
 }
 
 // AllowRights and DenyRights are the lists as sets.
@@ -50,7 +57,7 @@ func ParseCeiling(file string, src []byte) (*Ceiling, Faults) {
 }
 
 func readCeiling(r *strict.Report, c *Ceiling, root *strict.Node) {
-	f, ok := r.Fields(root, "the ceiling", "deny: [...]", []string{"version", "allow", "deny", "open", "mixed", "proxy"})
+	f, ok := r.Fields(root, "the ceiling", "deny: [...]", []string{"version", "allow", "deny", "open", "mixed", "proxy", "roots"})
 	if !ok {
 		return
 	}
@@ -74,10 +81,37 @@ func readCeiling(r *strict.Report, c *Ceiling, root *strict.Node) {
 	if v, ok := f["proxy"]; ok {
 		c.Proxy = proxy(r, v)
 	}
+	if v, ok := f["roots"]; ok {
+		c.RootsFile = wholePath(r, v, "roots", "file:/etc/skep/roots.pem")
+	}
 	if v, ok := f["mixed"]; ok {
 		word, _ := r.OneOf(v, "mixed", "drop", "refuse")
 		c.RefuseMixed = word == "refuse"
 	}
+}
+
+// wholePath takes file:PATH.
+func wholePath(r *strict.Report, n *strict.Node, what, example string) string {
+	s, ok := r.Str(n, what, example)
+	path, is := strings.CutPrefix(s, "file:")
+	if ok && (!is || !strings.HasPrefix(path, "/")) {
+		r.Fault(n, what+" names a file, by its whole path", example)
+	}
+	return path
+}
+
+// loadRoots reads the certificates that the file names.
+func (c *Ceiling) loadRoots() (err error) {
+	if c.RootsFile == "" {
+		return nil
+	}
+	if c.Roots, err = os.ReadFile(c.RootsFile); err != nil {
+		return fmt.Errorf("read the roots of the ceiling: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(c.Roots) {
+		return fmt.Errorf("read the roots of the ceiling: %s has no certificate", c.RootsFile)
+	}
+	return nil
 }
 
 func allPorts(mail bool) right.Ports {

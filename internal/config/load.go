@@ -45,6 +45,9 @@ func LoadCeiling(file string) (*Ceiling, error) {
 			return nil, err
 		}
 	}
+	if err := c.loadRoots(); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 

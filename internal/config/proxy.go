@@ -42,14 +42,7 @@ func proxy(r *strict.Report, n *strict.Node) *Proxy {
 	}
 	for key, into := range map[string]*string{"ca": &p.CA, "credential": &p.Credential} {
 		if v, ok := f[key]; ok {
-			if *into, _ = r.Str(v, key, "file:/etc/skep/proxy."+key); *into == "" {
-				continue
-			}
-			path, is := strings.CutPrefix(*into, "file:")
-			if !is || !strings.HasPrefix(path, "/") {
-				r.Fault(v, key+" names a file, by its whole path", "file:/etc/skep/proxy."+key)
-			}
-			*into = path
+			*into = wholePath(r, v, key, "file:/etc/skep/proxy."+key)
 		}
 	}
 	if v, ok := f["ca"]; ok && !p.TLS {
@@ -117,15 +110,20 @@ func bundles() []string {
 	return []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
 }
 
+// SystemRoots are the certificates that this host trusts, PEM; nil where none are found.
+func SystemRoots() []byte {
+	for _, file := range bundles() {
+		if raw, err := os.ReadFile(file); err == nil {
+			return raw
+		}
+	}
+	return nil
+}
+
 // load reads what the proxy's files hold.
 func (p *Proxy) load() error {
 	if p.TLS {
-		for _, file := range bundles() {
-			if raw, err := os.ReadFile(file); err == nil {
-				p.Roots = raw
-				break
-			}
-		}
+		p.Roots = SystemRoots()
 	}
 	if p.CA != "" {
 		raw, err := os.ReadFile(p.CA)

@@ -39,7 +39,7 @@ func (d *Daemon) policy(l *life) (*skepv1.BoxPolicy, error) {
 	if r, ok := d.cells.Get(l.id); ok {
 		p.Answers = d.asked.Answers(r)
 	}
-	return boxlink.Wire(p)
+	return boxlink.Wire(p, l.secrets.Wire())
 }
 
 // swapPolicy gives a cell's box the policy of now (B144). Where it cannot be made, the

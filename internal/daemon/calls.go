@@ -10,6 +10,7 @@ import (
 	"skep.dev/skep/internal/daemon/greeting"
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/daemon/reaching"
+	"skep.dev/skep/internal/daemon/secrets"
 	"skep.dev/skep/internal/daemon/upgrade"
 	"skep.dev/skep/internal/daemon/wire"
 )
@@ -28,6 +29,7 @@ func (d *Daemon) calls() []call {
 	g := greeting.Greeting{Version: d.Version, Commit: d.Commit, State: d.State, Instance: d.instance, Fault: d.Fault}
 	u := &upgrade.Programs{Worker: d.replaceWorker, Skepd: d.succeed, Boxes: d.replaceBoxes, Log: d.Log}
 	reach := &reaching.Reaching{Find: d.idOf, Cell: d.reached, Note: d.noted, Desk: d.desk}
+	s := &secrets.Refresher{Of: d.secretsOf, Desk: d.desk}
 	return []call{
 		{v1.SkepVersionProcedure, owner, connect.NewUnaryHandler(v1.SkepVersionProcedure, g.Answer, o...)},
 		{v1.SkepRunProcedure, owner, g.Check(connect.NewServerStreamHandler(v1.SkepRunProcedure, d.run, o...))},
@@ -44,6 +46,7 @@ func (d *Daemon) calls() []call {
 		{v1.SkepMergeCommitProcedure, owner, connect.NewUnaryHandler(v1.SkepMergeCommitProcedure, d.changes.MergeCommit, o...)},
 		{v1.SkepMergeAbortProcedure, owner, connect.NewUnaryHandler(v1.SkepMergeAbortProcedure, d.changes.MergeAbort, o...)},
 		{v1.SkepMergeUndoProcedure, owner, connect.NewUnaryHandler(v1.SkepMergeUndoProcedure, d.changes.MergeUndo, o...)},
+		{v1.SkepRefreshProcedure, owner, connect.NewUnaryHandler(v1.SkepRefreshProcedure, s.Refresh, o...)},
 		{v1.SkepListApprovalsProcedure, owner, connect.NewUnaryHandler(v1.SkepListApprovalsProcedure, d.asked.List, o...)},
 		{v1.SkepDecideApprovalProcedure, owner, connect.NewUnaryHandler(v1.SkepDecideApprovalProcedure, d.asked.Decide, o...)},
 		{v1.SkepRevokeApprovalProcedure, owner, connect.NewUnaryHandler(v1.SkepRevokeApprovalProcedure, d.asked.Revoke, o...)},

@@ -17,5 +17,8 @@
 // another skepd goes on with, orphans what none does; wire reads messages, cells keeps records, boxlink speaks
 // to a box, furniture is what stands in every cell, terms what a profile comes to
 // here, measure how much a cell wrote, selftest proves the walls, doctor looks at the
-// host, models speaks to the gateway.
+// host, models speaks to the gateway, secrets reads what is filled in for a cell.
+//
+// Size: the life of a cell is one thing, from its request to its end, and a replacement holds
+// all of it at once; what of it stands alone is in the packages below.
 package daemon

@@ -20,7 +20,7 @@ func (d *Daemon) furnish(l *life, a *admit.Application) (*cell.Spec, error) {
 	q := a.Request
 	s := &cell.Spec{
 		ID: l.id, Hostname: furniture.Hostname(l.id, q.Name), Argv: q.Argv, Dir: a.Dir,
-		Env: furniture.Environment(q.Env, a.Profile.Env.Set), HomePath: furniture.Home, ShmSize: shmSize,
+		Env: furniture.Environment(q.Env, a.Profile.Env.Set, l.secrets.Variables(), l.secrets.Git(q.Env, a.Profile.Env.Set)), HomePath: furniture.Home, ShmSize: shmSize,
 		Limits: terms.Limits(a.Profile, a.Unenforced),
 	}
 	if q.Terminal != nil {

@@ -12,6 +12,7 @@ import (
 	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/daemon/models"
+	"skep.dev/skep/internal/daemon/secrets"
 	"skep.dev/skep/internal/handover/bequest"
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
@@ -53,6 +54,10 @@ func (d *Daemon) inheritCell(c *left.Cell, driver cell.Inheritor, h *bequest.Hei
 	}
 	l := d.newLife(c.ID, c.Begin, p, r.Unenforced)
 	l.traffic, l.notices, l.kept = d.owners.Inherit(r.UID, c.Flows), c.Notices, func() error { return nil }
+	var err error
+	if l.secrets, err = secrets.Inherit(p.Secrets, c.Secrets, h); err != nil {
+		return err
+	}
 	if c.Asked { // else nothing is read: boxes wait
 		if err := d.asked.Replay(r); err != nil {
 			return err
@@ -65,7 +70,6 @@ func (d *Daemon) inheritCell(c *left.Cell, driver cell.Inheritor, h *bequest.Hei
 		return err
 	}
 	l.disk = d.gauge(l, false)
-	var err error
 	if l.running, err = driver.InheritCell(c.ID, c.Running, h); err != nil {
 		return err
 	}
@@ -85,6 +89,7 @@ func (d *Daemon) inheritCell(c *left.Cell, driver cell.Inheritor, h *bequest.Hei
 	}
 	l.attend(l.running)
 	d.limit(l, r.Started)
+	d.watchSecrets(l)
 	go l.follow()
 	return nil
 }

@@ -228,7 +228,7 @@ func (d *Daemon) execute(lives []*life, moved boxes.AllMoved) error {
 		args = append(args, "--worker-fd", fmt.Sprint(w.LeaveWorker(e)))
 	}
 	for i, l := range lives {
-		c := left.Cell{ID: l.id, Begin: l.begin, Flows: l.traffic.Leave(), Asked: len(d.asked.Machine.List(l.id)) > 0, Notices: l.notices}
+		c := left.Cell{ID: l.id, Begin: l.begin, Flows: l.traffic.Leave(), Asked: len(d.asked.Machine.List(l.id)) > 0, Notices: l.notices, Secrets: l.secrets.Leave(e)}
 		for _, f := range l.held {
 			c.Held = append(c.Held, e.Leave(f))
 		}

@@ -17,6 +17,7 @@ import (
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/measure"
+	"skep.dev/skep/internal/daemon/secrets"
 	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/ledger/kind"
@@ -33,7 +34,8 @@ type life struct {
 	unenforced []string   // keys of the budget that nothing holds here
 	held       []*os.File // the granted roots, for a difference while the cell runs
 	traffic    *traffic.Cell
-	kept       func() error // returns once the first record is durable
+	secrets    *secrets.Cell // nil where it has none
+	kept       func() error  // returns once the first record is durable
 
 	spec        *cell.Spec   // what the driver is to build
 	unfurnished error        // why it cannot be
@@ -264,6 +266,7 @@ func (l *life) finish(result cell.Result) {
 	}
 	l.mu.Unlock()
 	sys.CloseAll(l.held)
+	l.secrets.Close()
 	beside.Wait()
 	switch {
 	case cause.Word == "":

@@ -59,6 +59,7 @@ func (d *Daemon) run(ctx context.Context, q *connect.Request[skepv1.RunRequest],
 		d.book.Keep(l.id)
 		d.clear(l.id)
 		sys.CloseAll(l.held)
+		l.secrets.Close()
 		d.removeLayer(l.id)
 		l.conclude()
 		d.work.End()
@@ -83,6 +84,7 @@ func (d *Daemon) declare(a *admit.Application, now time.Time) (*life, error) {
 	}
 	l := d.newLife(id, now, a.Profile, a.Unenforced)
 	l.traffic = d.owners.Cell(a.UID)
+	l.secrets, a.Secrets = a.Secrets, nil
 	d.mu.Lock()
 	if d.ending || d.ctx.Err() != nil {
 		d.mu.Unlock()
@@ -103,6 +105,7 @@ func (d *Daemon) declare(a *admit.Application, now time.Time) (*life, error) {
 		if beside.Wait(); err != nil {
 			furniture.Close(l.spec)
 			sys.CloseAll(l.held)
+			l.secrets.Close()
 			d.removeRun(id)
 			err = errors.Join(err, keep(), d.cells.Remove(id))
 		}
@@ -138,7 +141,12 @@ func (d *Daemon) build(l *life, a *admit.Application) (err error) {
 		b.Kill()
 		return err
 	}
-	b.Link.Assign(d.assignment(l, policy), recorder{d, l, b})
+	assignment, err := d.assignment(l, policy)
+	if err != nil {
+		b.Kill()
+		return err
+	}
+	b.Link.Assign(assignment, recorder{d, l, b})
 	l.spec.Box = b.Warden
 	if a.Keys != nil {
 		l.keys, err = keys.Start(ctx, d.Driver, d.house.Keys(l.id), a.Keys, a.Agent, l.recordUse)
@@ -146,6 +154,10 @@ func (d *Daemon) build(l *life, a *admit.Application) (err error) {
 			b.Kill()
 			return err
 		}
+	}
+	if err := d.entrust(ctx, l, b, a.Values); err != nil {
+		b.Kill()
+		return err
 	}
 	if err := l.asking().Connect(ctx, d.models, b); err != nil {
 		b.Kill()
@@ -180,6 +192,7 @@ func (d *Daemon) started(l *life, r cell.Running, a *admit.Application) error {
 	}
 	l.started(r)
 	d.limit(l, now)
+	d.watchSecrets(l)
 	l.tell()
 	go l.follow()
 	// A box starts beside the agent, not beside its start; a quick agent's after it.

@@ -8,6 +8,7 @@ import (
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
+	"skep.dev/skep/internal/daemon/furniture/trust"
 	"skep.dev/skep/internal/daemon/terms"
 )
 
@@ -40,7 +41,13 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) (err error) {
 			return err
 		}
 	}
-	next.Link.Assign(d.assignment(l, policy), recorder{d, l, next})
+	assignment, err := d.assignment(l, policy)
+	if err != nil {
+		next.Kill()
+		return err
+	}
+	assignment.Successor = true
+	next.Link.Assign(assignment, recorder{d, l, next})
 	if err := l.asking().Connect(ctx, d.models, next); err != nil {
 		next.Kill()
 		return err
@@ -53,6 +60,7 @@ func (d *Daemon) replaceBox(ctx context.Context, l *life) (err error) {
 	}
 	// What was told to the one before while this one started.
 	next.Link.Push(d.names.Current())
+	d.giveSecrets(ctx, l)
 	l.swapping.Lock()
 	defer l.swapping.Unlock()
 	if p := old.Link.Policy(); p != nil && p != policy {
@@ -81,8 +89,14 @@ func (l *life) runs(ctx context.Context) (cell.Running, error) {
 }
 
 // assignment is what a box of a cell is told.
-func (d *Daemon) assignment(l *life, policy *skepv1.BoxPolicy) *skepv1.Assignment {
-	return &skepv1.Assignment{
+func (d *Daemon) assignment(l *life, policy *skepv1.BoxPolicy) (*skepv1.Assignment, error) {
+	a := &skepv1.Assignment{
 		Cell: l.id, Generation: 1, Policy: policy, Resolver: d.names.Current(), Limits: terms.BoxLimits(l.profile),
 	}
+	if l.secrets == nil {
+		return a, nil
+	}
+	ceiling, err := d.Ceiling()
+	a.Roots = trust.Roots(ceiling.Roots)
+	return a, err
 }

@@ -49,7 +49,9 @@ const (
 	RoleAgent = "agent" // a connection to the caller's ssh-agent
 	RoleLayer = "layer" // the socket of a layer process, for the caller
 
-	RoleForward = "forward" // a channel to a cell's box, for the cell's owner
+	RoleForward = "forward"    // a channel to a cell's box, for the cell's owner
+	RoleSecret  = "secret"     // the source of the secret that Path names, opened to be read
+	RoleDir     = "secret-dir" // the directory of that source, opened O_PATH: who replaces it does so there
 )
 
 // Role says what the descriptor at the same place is for.

@@ -35,11 +35,12 @@ const (
 	Keep     Order = 'k' // that box did not get ready: go on as before
 	Part     Order = 'p' // that box serves: end when your last flow has
 	Forward  Order = 'f' // + seqpacket socket: deliver what comes over it (package forwarding)
+	Secrets  Order = 's' // + sealed memory: these are the values of the cell's secrets from now on
 )
 
 func (o Order) descriptors() int {
 	switch o {
-	case Move, Model, HandOver, Forward:
+	case Move, Model, HandOver, Forward, Secrets:
 		return 1
 	case Keep, Part:
 	}
@@ -188,7 +189,7 @@ func Next(sock *os.File) (Order, *os.File, error) {
 		return 0, nil, ErrGone
 	}
 	o := Order(buf[0])
-	known := o == Move || o == Model || o == HandOver || o == Keep || o == Part || o == Forward
+	known := o == Move || o == Model || o == HandOver || o == Keep || o == Part || o == Forward || o == Secrets
 	if n != 1 || !known || len(files) != o.descriptors() {
 		sys.CloseAll(files)
 		return 0, nil, errNonsense

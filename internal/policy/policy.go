@@ -39,6 +39,7 @@ type Ceiling struct {
 	Mixed    bool         // `mixed: refuse`: deny when any resolved address was dropped (B102)
 	Own      []netip.Addr // the host's own interface addresses, on the floor (B105)
 	Proxy    *Proxy       // by which all egress goes; nil without one (B180)
+	Roots    []byte       // PEM: who may vouch, beside the system's, for a destination with a secret (B126)
 }
 
 // Check reports the first fault of a policy that arrived from another program.

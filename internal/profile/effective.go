@@ -20,6 +20,7 @@ func (p *Profile) Effective() string {
 	b.WriteString("version: v1\n")
 	p.effectivePaths(&b)
 	p.effectiveNet(&b)
+	p.effectiveSecrets(&b)
 	if len(p.Model.Roles) > 0 {
 		parts := []string{"roles: [" + strings.Join(quoteAll(p.Model.Roles), ", ") + "]"}
 		if v, ok := p.Model.Tokens.Value(); ok {
@@ -73,6 +74,14 @@ func (p *Profile) effectiveNet(b *strings.Builder) {
 		lines = append(lines, fmt.Sprintf("  - {cidr: %s, ports: [%s]}\n", quote(r.Prefix.String()), ports(r.Ports)))
 	}
 	section(b, "resolved_addresses", lines)
+}
+
+func (p *Profile) effectiveSecrets(b *strings.Builder) {
+	var lines []string
+	for _, s := range p.Secrets {
+		lines = append(lines, "  - {"+s.Text(quote)+"}\n")
+	}
+	section(b, "secrets", lines)
 }
 
 // section writes a sorted list, or nothing: order and repeats have no meaning.

@@ -62,6 +62,18 @@ func (r parser) envSet(n *strict.Node) {
 	}
 }
 
+// variable refuses a name for the variable that has a placeholder.
+func (r parser) variable(at strict.Pos, s string) bool {
+	if !r.envName(at, s) {
+		return false
+	}
+	if _, set := r.p.Env.Set[s]; set || slices.Contains(r.p.Env.Pass, s) {
+		r.Add(at, s, s+" is set or passed by env, and would have the placeholder of a secret", "keep one")
+		return false
+	}
+	return true
+}
+
 // envName refuses what Skep sets itself: a profile that could set them would
 // contradict the home, or fake the control socket (L8c, L23).
 func (r parser) envName(at strict.Pos, s string) bool {

@@ -1,6 +1,9 @@
 package profile
 
-import "skep.dev/skep/internal/right/declared"
+import (
+	"skep.dev/skep/internal/right/declared"
+	"skep.dev/skep/internal/secret/listed"
+)
 
 // sectionKeys are all keys of a profile by the mapping in which they stand: ""
 // is the top, "x[]" an entry of the list x, "budget.*" the long form of an
@@ -16,6 +19,7 @@ func sectionKeys() map[string][]string {
 		"paths[]":              {"path", "rights"},
 		"net[]":                declared.NetKeys(),
 		"resolved_addresses[]": {"cidr", "ports"},
+		"secrets[]":            listed.Keys(),
 		"model":                {"roles", "tokens", "usd"},
 		"budget":               budgetKeys(),
 		"budget.*":             {"limit", "if_available"},
@@ -27,5 +31,5 @@ func sectionKeys() map[string][]string {
 
 // laterKeys are known, and refused until something enforces them.
 func laterKeys() []string {
-	return []string{"exec", "secrets", "spawn", "serves", "extends"}
+	return []string{"exec", "spawn", "serves", "extends"}
 }

@@ -8,6 +8,7 @@ import (
 
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
+	"skep.dev/skep/internal/secret/listed"
 )
 
 // Narrow applies a profile that Skep found by itself (`.skep.yaml`) to the one
@@ -22,6 +23,7 @@ func Narrow(base, found *Profile) (*Profile, Faults) {
 		Paths: n.paths(), Net: n.net(), Resolved: n.resolved(), Model: n.model(), Budget: n.budget(),
 		Home: base.Home, Env: n.env(), Raw: base.Raw && (found.Raw || found.Line("terminal") == 0),
 	}
+	out.Secrets = n.secrets(out.Net)
 	out.AskUnlisted = base.AskUnlisted && (found.AskUnlisted || found.Line("unlisted") == 0)
 	out.NoDesk = base.NoDesk || found.NoDesk
 	if found.AskUnlisted && !base.AskUnlisted {
@@ -122,6 +124,21 @@ func (n *narrowing) resolved() []declared.Range {
 		}
 	}
 	return n.found.Resolved
+}
+
+// secrets: one that found has is the base's of that name, for no more hosts, ports, paths
+// and places. A destination that net does not let through any more has none.
+func (n *narrowing) secrets(net []declared.NetRule) []listed.Secret {
+	if n.found.Line("secrets") == 0 {
+		return listed.Within(n.base.Secrets, net)
+	}
+	for _, s := range n.found.Secrets {
+		at := slices.IndexFunc(n.base.Secrets, func(b listed.Secret) bool { return b.Name == s.Name })
+		if at < 0 || !n.base.Secrets[at].Covers(s) {
+			n.wider(s.Line, s.Name, "secret "+s.Name)
+		}
+	}
+	return n.found.Secrets
 }
 
 func (n *narrowing) model() right.Model {

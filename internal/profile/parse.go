@@ -8,6 +8,7 @@ import (
 
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
+	"skep.dev/skep/internal/secret/listed"
 	"skep.dev/skep/internal/strict"
 )
 
@@ -60,10 +61,23 @@ func (r parser) all(root *strict.Node) {
 			r.agentSocket(v)
 		}
 	}()
+	if v, ok := f["env"]; ok {
+		r.env(v)
+	}
+	if v, ok := f["secrets"]; ok { // before net, whose rules may admit only some of their requests
+		r.p.Secrets = listed.Read(r.Report, v, listed.Form{Path: r.absolute, Variable: r.variable})
+	}
+	before := r.Len()
+	if v, ok := f["net"]; ok {
+		r.net(v)
+	}
+	if r.Len() == before { // else it may be a rule with a fault that would cover one
+		listed.Covered(r.Report, r.p.Secrets, r.p.Net)
+	}
 	readers := map[string]func(*strict.Node){
-		"version": r.version, "paths": r.paths, "net": r.net, "unlisted": r.unlisted, "policy_endpoint": r.desk,
+		"version": r.version, "paths": r.paths, "unlisted": r.unlisted, "policy_endpoint": r.desk,
 		"resolved_addresses": r.resolved, "model": r.model, "budget": r.budget, "ledger": r.ledger,
-		"home": r.home, "env": r.env, "terminal": r.terminal,
+		"home": r.home, "terminal": r.terminal,
 	}
 	for key, read := range readers {
 		if v, ok := f[key]; ok {
@@ -77,7 +91,9 @@ func (r parser) version(n *strict.Node) { r.OneOf(n, "version", "v1") }
 func (r parser) net(n *strict.Node) {
 	// B86: in a profile, absent ports mean 443.
 	https, _ := right.NewPorts(right.PortRange{First: 443, Last: 443})
-	r.p.Net = declared.Nets(r.Report, n, "net", declared.Defaults{Ports: https, Transports: right.TCP, Names: true})
+	r.p.Net = declared.Nets(r.Report, n, "net", declared.Defaults{
+		Ports: https, Transports: right.TCP, Names: true, Bound: listed.Bound(r.p.Secrets),
+	})
 }
 
 func (r parser) unlisted(n *strict.Node) {

@@ -9,6 +9,7 @@ import (
 
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
+	"skep.dev/skep/internal/secret/listed"
 	"skep.dev/skep/internal/strict"
 )
 
@@ -26,6 +27,7 @@ type Profile struct {
 	// AskUnlisted puts what no rule matches to a person (B85).
 	AskUnlisted bool
 	Resolved    []declared.Range // B85: private addresses that allowed names may have
+	Secrets     []listed.Secret
 	Model       right.Model
 	Budget      Budget
 	Home        string // "": a fresh and empty HOME; else the name of a kept one

@@ -137,7 +137,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"net: [{name: a.example, transports: [sctp]}]", "net: [{name: a.example, ports: [0]}]", "unlisted: maybe",
 		"model: {tokens: 1}", "model: {roles: [a], tokens: 0}", "budget: {memory: 4GB}", "budget: {memory: 4}",
 		"budget: {wall: 1.5h}", "budget: {memory: {if_available: true}}", "ledger: {model: full}", "ledger: {exec: batched}",
-		"home: ../x", "env: {set: {A: 1}}", "terminal: true", "secrets: []", "extends: x", "spawn: {depth: 1}",
+		"home: ../x", "env: {set: {A: 1}}", "terminal: true", "secrets: []", "secrets: [{name: a}]", "extends: x", "spawn: {depth: 1}",
 	} {
 		node, _ := strict.Read("x", []byte(src))
 		if schema.Validate(value(node)) == nil {

@@ -15,6 +15,7 @@ type View struct {
 	Paths    []PathView        `json:"paths,omitempty"`
 	Net      []NetView         `json:"net,omitempty"`
 	Resolved []RangeView       `json:"resolved_addresses,omitempty"`
+	Secrets  []SecretView      `json:"secrets,omitempty"`
 	Model    *right.Model      `json:"model,omitempty"`
 	Budget   right.Budget      `json:"budget,omitzero"`
 	Optional []string          `json:"if_available,omitempty"` // keys of budget
@@ -39,6 +40,16 @@ type NetView struct {
 	Matches string    `json:"matches"` // N27
 }
 
+// SecretView is a secret right with its line and where the value is read, never the value.
+type SecretView struct {
+	Right  right.Secret `json:"right"`
+	Source string       `json:"source"`
+	Env    string       `json:"env,omitempty"`
+	Set    bool         `json:"set,omitempty"`
+	End    bool         `json:"ends,omitempty"` // a misuse ends the cell
+	Line   int          `json:"line"`
+}
+
 // RangeView is one entry of resolved_addresses.
 type RangeView struct {
 	CIDR  string `json:"cidr"`
@@ -61,6 +72,9 @@ func (p *Profile) View() View {
 	}
 	for _, r := range p.Resolved {
 		v.Resolved = append(v.Resolved, RangeView{r.Prefix.String(), r.Ports.String(), r.Line})
+	}
+	for _, s := range p.Secrets {
+		v.Secrets = append(v.Secrets, SecretView{s.Right(), s.Source.String(), s.Env, s.Set, s.End, s.Line})
 	}
 	if len(p.Model.Roles) > 0 {
 		v.Model = &p.Model

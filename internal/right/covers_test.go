@@ -288,7 +288,11 @@ func genExec(t *rapid.T) Exec {
 
 func genSecret(t *rapid.T) Secret {
 	words := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b"}), 0, 2)
-	s, err := NewSecret(Secret{rapid.SampledFrom([]string{"k", "l"}).Draw(t, "name"), words.Draw(t, "hosts"), words.Draw(t, "places")})
+	s, err := NewSecret(Secret{
+		Name: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "name"), Hosts: words.Draw(t, "hosts"), Placements: words.Draw(t, "places"),
+		Ports: rapid.SampledFrom([]Ports{nil, {{First: 443, Last: 443}}, {{First: 443, Last: 444}}, {{First: 1, Last: 9}}}).Draw(t, "ports"),
+		Path:  rapid.SampledFrom([]string{"", "/", "/a", "/a/", "/a/b", "/ab"}).Draw(t, "path"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestForms(t *testing.T) {
 		"ip=192.0.2.1 ports=25 transports=tcp inner=tls",
 		"cidr=fd00::/8 ports=53 transports=udp",
 		"name=db.example ports=5432 transports=tcp resolve=10.0.1.50,fd00::1")
-	checkForms(t, ParseSecret, "", "secret=gh hosts=api.github.com,github.com placements=basic,header:X-Key")
+	checkForms(t, ParseSecret, "", "secret=gh hosts=api.github.com,github.com ports=443 path=/ placements=basic,header:X-Key", "secret=gh hosts=github.com ports=443,8443-8444 path=/me/repo.git placements=basic")
 	checkForms(t, ParseModel, "", "roles=coder,gpt-4.1 dialects=chat tokens=0 money=5000000")
 	checkForms(t, ParseBudget, "", "cpus=500 cpu_time=1 memory=2 wall=3 pids=4 disk=5 net=6 sandbox=7")
 	checkForms(t, ParseSpawn, "", "depth=1 count=4")

@@ -66,6 +66,15 @@ type Binding struct {
 // NewBinding fills in what may be left out, the port 443 and the path /, and brings the
 // rest to its one form, or says what is wrong.
 func NewBinding(b Binding) (Binding, error) {
+	b, err := b.normal()
+	if err == nil && (b.Source.File == "") == (b.Source.Env == "") {
+		return Binding{}, fmt.Errorf("secret %q: want one source", b.Name)
+	}
+	return b, err
+}
+
+// normal is NewBinding without a look at the source, of which a box knows nothing.
+func (b Binding) normal() (Binding, error) {
 	fail := func(format string, args ...any) (Binding, error) {
 		return Binding{}, fmt.Errorf("secret %q: "+format, append([]any{b.Name}, args...)...)
 	}
@@ -74,9 +83,6 @@ func NewBinding(b Binding) (Binding, error) {
 	}
 	if probe := prefix + b.Name + "-00000000"; first([]byte(probe)) != probe {
 		return fail("a name does not have - and eight hexadecimal digits in it: placeholders end so")
-	}
-	if (b.Source.File == "") == (b.Source.Env == "") {
-		return fail("want one source")
 	}
 	if b.Env != "" && !isVariable(b.Env) {
 		return fail("env %q is no name of a variable", b.Env)

@@ -37,11 +37,12 @@ type held struct {
 	until time.Time // zero: without end
 }
 
-// NewKeeper makes one without values. Bindings are those of NewBinding.
+// NewKeeper makes one without values. Bindings are those of NewBinding; their sources are
+// of no interest.
 func NewKeeper(bound []Bound) (*Keeper, error) {
 	k := &Keeper{bound: slices.Clone(bound), values: map[string]*held{}}
 	for i, b := range k.bound {
-		again, err := NewBinding(b.Binding)
+		again, err := b.normal()
 		if err != nil {
 			return nil, err
 		}
@@ -67,6 +68,15 @@ func (k *Keeper) Set(name string, v *Value, until time.Time) {
 	delete(k.values, name)
 	if v != nil && slices.ContainsFunc(k.bound, func(b Bound) bool { return b.Name == name }) {
 		k.values[name] = &held{v, until}
+	}
+}
+
+// Values hands each value on, which stays the keeper's.
+func (k *Keeper) Values(each func(name string, value []byte, until time.Time)) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for name, v := range k.values {
+		each(name, v.b, v.until)
 	}
 }
 

@@ -21,6 +21,20 @@ func OpenChild(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// OpenEntry opens what stands at a name of dir, to be read. Links are followed as long as
+// they stay below dir; neither a FIFO nor a terminal holds the caller.
+func OpenEntry(dir *os.File, name string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	fd, err := unix.Openat2(int(dir.Fd()), name, &how)
+	if err != nil {
+		return nil, fmt.Errorf("open %s in %s: %w", name, dir.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
 // MakeChild makes a directory in a directory; one that is there already is an error.
 func MakeChild(dir *os.File, name string, mode uint32) error {
 	if err := unix.Mkdirat(int(dir.Fd()), name, mode); err != nil {

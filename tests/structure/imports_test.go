@@ -22,7 +22,8 @@ import (
 var floors = [][]string{
 	{"flow", "name", "sys", "store", "strict", "escape", "h2", "build", "api"},
 	{"right", "tunnel", "ledger", "handover", "lifeline", "forwarding", "place", "confine", "worker/proto", "client"},
-	{"policy", "route", "budget", "approval", "secret", "sshagent", "credential", "profile", "bundle", "snapshot", "config"},
+	{"secret"},
+	{"policy", "route", "budget", "approval", "sshagent", "credential", "profile", "bundle", "snapshot", "config"},
 	{"boundary", "cell", "model", "mesh", "hub", "worker/serve"},
 	{"dest", "daemon", "supervisor", "box"},
 	{"launch"},

@@ -73,7 +73,207 @@ func (x FlowRecord_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlowRecord_Kind.Descriptor instead.
 func (FlowRecord_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{23, 0}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{28, 0}
+}
+
+type TrustRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Root          []byte                 `protobuf:"bytes,1,opt,name=root,proto3" json:"root,omitempty"` // one certificate, PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrustRequest) Reset() {
+	*x = TrustRequest{}
+	mi := &file_skep_v1_box_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustRequest) ProtoMessage() {}
+
+func (x *TrustRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustRequest.ProtoReflect.Descriptor instead.
+func (*TrustRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *TrustRequest) GetRoot() []byte {
+	if x != nil {
+		return x.Root
+	}
+	return nil
+}
+
+type TrustResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrustResponse) Reset() {
+	*x = TrustResponse{}
+	mi := &file_skep_v1_box_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustResponse) ProtoMessage() {}
+
+func (x *TrustResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustResponse.ProtoReflect.Descriptor instead.
+func (*TrustResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{1}
+}
+
+type UseSecretRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Flow          string                 `protobuf:"bytes,1,opt,name=flow,proto3" json:"flow,omitempty"`     // 32 hexadecimal digits
+	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`     // normalised
+	Secret        string                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"` // its name; empty where a placeholder is nobody's
+	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"`   // "bearer", "header:x-key", as a profile writes it; empty where it was in none
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // token of B63; empty for a use
+	End           bool                   `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`      // the binding says that this misuse ends the cell
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseSecretRequest) Reset() {
+	*x = UseSecretRequest{}
+	mi := &file_skep_v1_box_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseSecretRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseSecretRequest) ProtoMessage() {}
+
+func (x *UseSecretRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseSecretRequest.ProtoReflect.Descriptor instead.
+func (*UseSecretRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UseSecretRequest) GetFlow() string {
+	if x != nil {
+		return x.Flow
+	}
+	return ""
+}
+
+func (x *UseSecretRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *UseSecretRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *UseSecretRequest) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+func (x *UseSecretRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *UseSecretRequest) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+type UseSecretResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseSecretResponse) Reset() {
+	*x = UseSecretResponse{}
+	mi := &file_skep_v1_box_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseSecretResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseSecretResponse) ProtoMessage() {}
+
+func (x *UseSecretResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseSecretResponse.ProtoReflect.Descriptor instead.
+func (*UseSecretResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{3}
 }
 
 type WatchRequest struct {
@@ -85,7 +285,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[0]
+	mi := &file_skep_v1_box_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -97,7 +297,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[0]
+	mi := &file_skep_v1_box_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -110,7 +310,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{0}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WatchRequest) GetProtocol() uint32 {
@@ -135,7 +335,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[1]
+	mi := &file_skep_v1_box_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -147,7 +347,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[1]
+	mi := &file_skep_v1_box_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -160,7 +360,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{1}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchResponse) GetEvent() isWatchResponse_Event {
@@ -242,7 +442,7 @@ type EndOfCell struct {
 
 func (x *EndOfCell) Reset() {
 	*x = EndOfCell{}
-	mi := &file_skep_v1_box_proto_msgTypes[2]
+	mi := &file_skep_v1_box_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +454,7 @@ func (x *EndOfCell) String() string {
 func (*EndOfCell) ProtoMessage() {}
 
 func (x *EndOfCell) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[2]
+	mi := &file_skep_v1_box_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +467,7 @@ func (x *EndOfCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfCell.ProtoReflect.Descriptor instead.
 func (*EndOfCell) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{2}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{6}
 }
 
 type DraftRequest struct {
@@ -282,7 +482,7 @@ type DraftRequest struct {
 
 func (x *DraftRequest) Reset() {
 	*x = DraftRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[3]
+	mi := &file_skep_v1_box_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +494,7 @@ func (x *DraftRequest) String() string {
 func (*DraftRequest) ProtoMessage() {}
 
 func (x *DraftRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[3]
+	mi := &file_skep_v1_box_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +507,7 @@ func (x *DraftRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DraftRequest.ProtoReflect.Descriptor instead.
 func (*DraftRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{3}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DraftRequest) GetHost() string {
@@ -347,7 +547,7 @@ type DraftResponse struct {
 
 func (x *DraftResponse) Reset() {
 	*x = DraftResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[4]
+	mi := &file_skep_v1_box_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +559,7 @@ func (x *DraftResponse) String() string {
 func (*DraftResponse) ProtoMessage() {}
 
 func (x *DraftResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[4]
+	mi := &file_skep_v1_box_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +572,7 @@ func (x *DraftResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DraftResponse.ProtoReflect.Descriptor instead.
 func (*DraftResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{4}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DraftResponse) GetCard() string {
@@ -391,7 +591,7 @@ type AskedRequest struct {
 
 func (x *AskedRequest) Reset() {
 	*x = AskedRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[5]
+	mi := &file_skep_v1_box_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +603,7 @@ func (x *AskedRequest) String() string {
 func (*AskedRequest) ProtoMessage() {}
 
 func (x *AskedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[5]
+	mi := &file_skep_v1_box_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +616,7 @@ func (x *AskedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskedRequest.ProtoReflect.Descriptor instead.
 func (*AskedRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{5}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AskedRequest) GetCard() string {
@@ -435,7 +635,7 @@ type AskedResponse struct {
 
 func (x *AskedResponse) Reset() {
 	*x = AskedResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[6]
+	mi := &file_skep_v1_box_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +647,7 @@ func (x *AskedResponse) String() string {
 func (*AskedResponse) ProtoMessage() {}
 
 func (x *AskedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[6]
+	mi := &file_skep_v1_box_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +660,7 @@ func (x *AskedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskedResponse.ProtoReflect.Descriptor instead.
 func (*AskedResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{6}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AskedResponse) GetState() string {
@@ -478,13 +678,15 @@ type Assignment struct {
 	Policy        *BoxPolicy             `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Resolver      *ResolverUpdate        `protobuf:"bytes,5,opt,name=resolver,proto3" json:"resolver,omitempty"`
 	Limits        *BoxLimits             `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
+	Roots         []byte                 `protobuf:"bytes,7,opt,name=roots,proto3" json:"roots,omitempty"`          // PEM, whom the destinations of secrets are checked against
+	Successor     bool                   `protobuf:"varint,8,opt,name=successor,proto3" json:"successor,omitempty"` // another box serves the cell, and gives authority and values with it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_skep_v1_box_proto_msgTypes[7]
+	mi := &file_skep_v1_box_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +698,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[7]
+	mi := &file_skep_v1_box_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +711,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{7}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Assignment) GetCell() string {
@@ -554,6 +756,20 @@ func (x *Assignment) GetLimits() *BoxLimits {
 	return nil
 }
 
+func (x *Assignment) GetRoots() []byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+func (x *Assignment) GetSuccessor() bool {
+	if x != nil {
+		return x.Successor
+	}
+	return false
+}
+
 type ResolverUpdate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Resolvers     []string               `protobuf:"bytes,1,rep,name=resolvers,proto3" json:"resolvers,omitempty"` // "192.0.2.1:53", in order
@@ -565,7 +781,7 @@ type ResolverUpdate struct {
 
 func (x *ResolverUpdate) Reset() {
 	*x = ResolverUpdate{}
-	mi := &file_skep_v1_box_proto_msgTypes[8]
+	mi := &file_skep_v1_box_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +793,7 @@ func (x *ResolverUpdate) String() string {
 func (*ResolverUpdate) ProtoMessage() {}
 
 func (x *ResolverUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[8]
+	mi := &file_skep_v1_box_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +806,7 @@ func (x *ResolverUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolverUpdate.ProtoReflect.Descriptor instead.
 func (*ResolverUpdate) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{8}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResolverUpdate) GetResolvers() []string {
@@ -624,7 +840,7 @@ type HostsEntry struct {
 
 func (x *HostsEntry) Reset() {
 	*x = HostsEntry{}
-	mi := &file_skep_v1_box_proto_msgTypes[9]
+	mi := &file_skep_v1_box_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +852,7 @@ func (x *HostsEntry) String() string {
 func (*HostsEntry) ProtoMessage() {}
 
 func (x *HostsEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[9]
+	mi := &file_skep_v1_box_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +865,7 @@ func (x *HostsEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostsEntry.ProtoReflect.Descriptor instead.
 func (*HostsEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{9}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HostsEntry) GetName() string {
@@ -676,13 +892,14 @@ type BoxPolicy struct {
 	NoDesk            bool                   `protobuf:"varint,8,opt,name=no_desk,json=noDesk,proto3" json:"no_desk,omitempty"`                // policy.skep.alt is not there for the cell
 	AskUnlisted       bool                   `protobuf:"varint,6,opt,name=ask_unlisted,json=askUnlisted,proto3" json:"ask_unlisted,omitempty"` // a person is asked about what no rule matches
 	Answers           []*BoxAnswer           `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	Secrets           []*BoxSecret           `protobuf:"bytes,9,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *BoxPolicy) Reset() {
 	*x = BoxPolicy{}
-	mi := &file_skep_v1_box_proto_msgTypes[10]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +911,7 @@ func (x *BoxPolicy) String() string {
 func (*BoxPolicy) ProtoMessage() {}
 
 func (x *BoxPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[10]
+	mi := &file_skep_v1_box_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +924,7 @@ func (x *BoxPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxPolicy.ProtoReflect.Descriptor instead.
 func (*BoxPolicy) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{10}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BoxPolicy) GetVersion() string {
@@ -766,6 +983,114 @@ func (x *BoxPolicy) GetAnswers() []*BoxAnswer {
 	return nil
 }
 
+func (x *BoxPolicy) GetSecrets() []*BoxSecret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+// BoxSecret is one binding of a secret (B121). The value does not stand here: it comes over the lifeline, in sealed memory.
+type BoxSecret struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Hosts         []string               `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"` // normalised
+	Ports         []uint32               `protobuf:"varint,3,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	Path          string                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	As            []string               `protobuf:"bytes,5,rep,name=as,proto3" json:"as,omitempty"` // "bearer", "basic", "header:x-key", "query:p", "json:f", "form:f"
+	Set           bool                   `protobuf:"varint,6,opt,name=set,proto3" json:"set,omitempty"`
+	End           bool                   `protobuf:"varint,7,opt,name=end,proto3" json:"end,omitempty"` // a misuse ends the cell
+	Placeholder   string                 `protobuf:"bytes,8,opt,name=placeholder,proto3" json:"placeholder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoxSecret) Reset() {
+	*x = BoxSecret{}
+	mi := &file_skep_v1_box_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxSecret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxSecret) ProtoMessage() {}
+
+func (x *BoxSecret) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxSecret.ProtoReflect.Descriptor instead.
+func (*BoxSecret) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *BoxSecret) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BoxSecret) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *BoxSecret) GetPorts() []uint32 {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *BoxSecret) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *BoxSecret) GetAs() []string {
+	if x != nil {
+		return x.As
+	}
+	return nil
+}
+
+func (x *BoxSecret) GetSet() bool {
+	if x != nil {
+		return x.Set
+	}
+	return false
+}
+
+func (x *BoxSecret) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *BoxSecret) GetPlaceholder() string {
+	if x != nil {
+		return x.Placeholder
+	}
+	return ""
+}
+
 // BoxAnswer is what a person said about one destination (B143): it turns an ask into an allow or a denial, and nothing else.
 type BoxAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -784,7 +1109,7 @@ type BoxAnswer struct {
 
 func (x *BoxAnswer) Reset() {
 	*x = BoxAnswer{}
-	mi := &file_skep_v1_box_proto_msgTypes[11]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +1121,7 @@ func (x *BoxAnswer) String() string {
 func (*BoxAnswer) ProtoMessage() {}
 
 func (x *BoxAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[11]
+	mi := &file_skep_v1_box_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +1134,7 @@ func (x *BoxAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxAnswer.ProtoReflect.Descriptor instead.
 func (*BoxAnswer) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{11}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BoxAnswer) GetId() string {
@@ -891,7 +1216,7 @@ type BoxCeiling struct {
 
 func (x *BoxCeiling) Reset() {
 	*x = BoxCeiling{}
-	mi := &file_skep_v1_box_proto_msgTypes[12]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1228,7 @@ func (x *BoxCeiling) String() string {
 func (*BoxCeiling) ProtoMessage() {}
 
 func (x *BoxCeiling) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[12]
+	mi := &file_skep_v1_box_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1241,7 @@ func (x *BoxCeiling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxCeiling.ProtoReflect.Descriptor instead.
 func (*BoxCeiling) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{12}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BoxCeiling) GetLimits() bool {
@@ -992,7 +1317,7 @@ type BoxProxy struct {
 
 func (x *BoxProxy) Reset() {
 	*x = BoxProxy{}
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1329,7 @@ func (x *BoxProxy) String() string {
 func (*BoxProxy) ProtoMessage() {}
 
 func (x *BoxProxy) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[13]
+	mi := &file_skep_v1_box_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1342,7 @@ func (x *BoxProxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxProxy.ProtoReflect.Descriptor instead.
 func (*BoxProxy) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{13}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BoxProxy) GetHost() string {
@@ -1104,7 +1429,7 @@ type BoxRule struct {
 
 func (x *BoxRule) Reset() {
 	*x = BoxRule{}
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1441,7 @@ func (x *BoxRule) String() string {
 func (*BoxRule) ProtoMessage() {}
 
 func (x *BoxRule) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[14]
+	mi := &file_skep_v1_box_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1454,7 @@ func (x *BoxRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRule.ProtoReflect.Descriptor instead.
 func (*BoxRule) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BoxRule) GetId() string {
@@ -1275,7 +1600,7 @@ type BoxPorts struct {
 
 func (x *BoxPorts) Reset() {
 	*x = BoxPorts{}
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1612,7 @@ func (x *BoxPorts) String() string {
 func (*BoxPorts) ProtoMessage() {}
 
 func (x *BoxPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[15]
+	mi := &file_skep_v1_box_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1625,7 @@ func (x *BoxPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxPorts.ProtoReflect.Descriptor instead.
 func (*BoxPorts) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BoxPorts) GetFirst() uint32 {
@@ -1327,7 +1652,7 @@ type BoxRange struct {
 
 func (x *BoxRange) Reset() {
 	*x = BoxRange{}
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1664,7 @@ func (x *BoxRange) String() string {
 func (*BoxRange) ProtoMessage() {}
 
 func (x *BoxRange) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[16]
+	mi := &file_skep_v1_box_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1677,7 @@ func (x *BoxRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRange.ProtoReflect.Descriptor instead.
 func (*BoxRange) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BoxRange) GetCidr() string {
@@ -1382,7 +1707,7 @@ type BoxLimits struct {
 
 func (x *BoxLimits) Reset() {
 	*x = BoxLimits{}
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1719,7 @@ func (x *BoxLimits) String() string {
 func (*BoxLimits) ProtoMessage() {}
 
 func (x *BoxLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[17]
+	mi := &file_skep_v1_box_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1732,7 @@ func (x *BoxLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxLimits.ProtoReflect.Descriptor instead.
 func (*BoxLimits) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{17}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BoxLimits) GetOpenFlows() uint32 {
@@ -1447,7 +1772,7 @@ type RecordRequest struct {
 
 func (x *RecordRequest) Reset() {
 	*x = RecordRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1784,7 @@ func (x *RecordRequest) String() string {
 func (*RecordRequest) ProtoMessage() {}
 
 func (x *RecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[18]
+	mi := &file_skep_v1_box_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1797,7 @@ func (x *RecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
 func (*RecordRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{18}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RecordRequest) GetRecords() []*FlowRecord {
@@ -1491,7 +1816,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1828,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[19]
+	mi := &file_skep_v1_box_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1841,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RecordResponse) GetRefused() []*RefusedFlow {
@@ -1537,7 +1862,7 @@ type RefusedFlow struct {
 
 func (x *RefusedFlow) Reset() {
 	*x = RefusedFlow{}
-	mi := &file_skep_v1_box_proto_msgTypes[20]
+	mi := &file_skep_v1_box_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1874,7 @@ func (x *RefusedFlow) String() string {
 func (*RefusedFlow) ProtoMessage() {}
 
 func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[20]
+	mi := &file_skep_v1_box_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1887,7 @@ func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedFlow.ProtoReflect.Descriptor instead.
 func (*RefusedFlow) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{20}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RefusedFlow) GetIndex() uint32 {
@@ -1588,7 +1913,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[21]
+	mi := &file_skep_v1_box_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1925,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[21]
+	mi := &file_skep_v1_box_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1938,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{21}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LeaseRequest) GetSpent() uint64 {
@@ -1632,7 +1957,7 @@ type LeaseResponse struct {
 
 func (x *LeaseResponse) Reset() {
 	*x = LeaseResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[22]
+	mi := &file_skep_v1_box_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1969,7 @@ func (x *LeaseResponse) String() string {
 func (*LeaseResponse) ProtoMessage() {}
 
 func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[22]
+	mi := &file_skep_v1_box_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1982,7 @@ func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
 func (*LeaseResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{22}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LeaseResponse) GetBytes() uint64 {
@@ -1704,7 +2029,7 @@ type FlowRecord struct {
 
 func (x *FlowRecord) Reset() {
 	*x = FlowRecord{}
-	mi := &file_skep_v1_box_proto_msgTypes[23]
+	mi := &file_skep_v1_box_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +2041,7 @@ func (x *FlowRecord) String() string {
 func (*FlowRecord) ProtoMessage() {}
 
 func (x *FlowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[23]
+	mi := &file_skep_v1_box_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +2054,7 @@ func (x *FlowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowRecord.ProtoReflect.Descriptor instead.
 func (*FlowRecord) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{23}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FlowRecord) GetKind() FlowRecord_Kind {
@@ -1939,7 +2264,7 @@ type ReadyRequest struct {
 
 func (x *ReadyRequest) Reset() {
 	*x = ReadyRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[24]
+	mi := &file_skep_v1_box_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2276,7 @@ func (x *ReadyRequest) String() string {
 func (*ReadyRequest) ProtoMessage() {}
 
 func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[24]
+	mi := &file_skep_v1_box_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2289,7 @@ func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyRequest.ProtoReflect.Descriptor instead.
 func (*ReadyRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadyRequest) GetDone() bool {
@@ -1996,7 +2321,7 @@ type ReadyResponse struct {
 
 func (x *ReadyResponse) Reset() {
 	*x = ReadyResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[25]
+	mi := &file_skep_v1_box_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2333,7 @@ func (x *ReadyResponse) String() string {
 func (*ReadyResponse) ProtoMessage() {}
 
 func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[25]
+	mi := &file_skep_v1_box_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,14 +2346,25 @@ func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyResponse.ProtoReflect.Descriptor instead.
 func (*ReadyResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{25}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{30}
 }
 
 var File_skep_v1_box_proto protoreflect.FileDescriptor
 
 const file_skep_v1_box_proto_rawDesc = "" +
 	"\n" +
-	"\x11skep/v1/box.proto\x12\askep.v1\"*\n" +
+	"\x11skep/v1/box.proto\x12\askep.v1\"\"\n" +
+	"\fTrustRequest\x12\x12\n" +
+	"\x04root\x18\x01 \x01(\fR\x04root\"\x0f\n" +
+	"\rTrustResponse\"\x92\x01\n" +
+	"\x10UseSecretRequest\x12\x12\n" +
+	"\x04flow\x18\x01 \x01(\tR\x04flow\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
+	"\x06secret\x18\x03 \x01(\tR\x06secret\x12\x14\n" +
+	"\x05place\x18\x04 \x01(\tR\x05place\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x10\n" +
+	"\x03end\x18\x06 \x01(\bR\x03end\"\x13\n" +
+	"\x11UseSecretResponse\"*\n" +
 	"\fWatchRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\"\xdc\x01\n" +
 	"\rWatchResponse\x125\n" +
@@ -2050,7 +2386,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\fAskedRequest\x12\x12\n" +
 	"\x04card\x18\x01 \x01(\tR\x04card\"%\n" +
 	"\rAskedResponse\x12\x14\n" +
-	"\x05state\x18\x01 \x01(\tR\x05state\"\xe3\x01\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\"\x97\x02\n" +
 	"\n" +
 	"Assignment\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
@@ -2060,7 +2396,9 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"generation\x12*\n" +
 	"\x06policy\x18\x04 \x01(\v2\x12.skep.v1.BoxPolicyR\x06policy\x123\n" +
 	"\bresolver\x18\x05 \x01(\v2\x17.skep.v1.ResolverUpdateR\bresolver\x12*\n" +
-	"\x06limits\x18\x06 \x01(\v2\x12.skep.v1.BoxLimitsR\x06limits\"~\n" +
+	"\x06limits\x18\x06 \x01(\v2\x12.skep.v1.BoxLimitsR\x06limits\x12\x14\n" +
+	"\x05roots\x18\a \x01(\fR\x05roots\x12\x1c\n" +
+	"\tsuccessor\x18\b \x01(\bR\tsuccessor\"~\n" +
 	"\x0eResolverUpdate\x12\x1c\n" +
 	"\tresolvers\x18\x01 \x03(\tR\tresolvers\x12)\n" +
 	"\x05hosts\x18\x02 \x03(\v2\x13.skep.v1.HostsEntryR\x05hosts\x12#\n" +
@@ -2068,7 +2406,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\n" +
 	"HostsEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xbe\x02\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xec\x02\n" +
 	"\tBoxPolicy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12&\n" +
 	"\x05rules\x18\x02 \x03(\v2\x10.skep.v1.BoxRuleR\x05rules\x12@\n" +
@@ -2077,7 +2415,17 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\aceiling\x18\x05 \x01(\v2\x13.skep.v1.BoxCeilingR\aceiling\x12\x17\n" +
 	"\ano_desk\x18\b \x01(\bR\x06noDesk\x12!\n" +
 	"\fask_unlisted\x18\x06 \x01(\bR\vaskUnlisted\x12,\n" +
-	"\aanswers\x18\a \x03(\v2\x12.skep.v1.BoxAnswerR\aanswers\"\xbd\x01\n" +
+	"\aanswers\x18\a \x03(\v2\x12.skep.v1.BoxAnswerR\aanswers\x12,\n" +
+	"\asecrets\x18\t \x03(\v2\x12.skep.v1.BoxSecretR\asecrets\"\xb5\x01\n" +
+	"\tBoxSecret\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05hosts\x18\x02 \x03(\tR\x05hosts\x12\x14\n" +
+	"\x05ports\x18\x03 \x03(\rR\x05ports\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x0e\n" +
+	"\x02as\x18\x05 \x03(\tR\x02as\x12\x10\n" +
+	"\x03set\x18\x06 \x01(\bR\x03set\x12\x10\n" +
+	"\x03end\x18\a \x01(\bR\x03end\x12 \n" +
+	"\vplaceholder\x18\b \x01(\tR\vplaceholder\"\xbd\x01\n" +
 	"\tBoxAnswer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
@@ -2201,7 +2549,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x14\n" +
 	"\x05spent\x18\x03 \x01(\x04R\x05spent\"\x0f\n" +
-	"\rReadyResponse2\xe1\x02\n" +
+	"\rReadyResponse2\xdd\x03\n" +
 	"\n" +
 	"BoxService\x128\n" +
 	"\x05Watch\x12\x15.skep.v1.WatchRequest\x1a\x16.skep.v1.WatchResponse0\x01\x129\n" +
@@ -2209,7 +2557,9 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x05Ready\x12\x15.skep.v1.ReadyRequest\x1a\x16.skep.v1.ReadyResponse\x126\n" +
 	"\x05Lease\x12\x15.skep.v1.LeaseRequest\x1a\x16.skep.v1.LeaseResponse\x126\n" +
 	"\x05Draft\x12\x15.skep.v1.DraftRequest\x1a\x16.skep.v1.DraftResponse\x126\n" +
-	"\x05Asked\x12\x15.skep.v1.AskedRequest\x1a\x16.skep.v1.AskedResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
+	"\x05Asked\x12\x15.skep.v1.AskedRequest\x1a\x16.skep.v1.AskedResponse\x126\n" +
+	"\x05Trust\x12\x15.skep.v1.TrustRequest\x1a\x16.skep.v1.TrustResponse\x12B\n" +
+	"\tUseSecret\x12\x19.skep.v1.UseSecretRequest\x1a\x1a.skep.v1.UseSecretResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
 
 var (
 	file_skep_v1_box_proto_rawDescOnce sync.Once
@@ -2224,76 +2574,86 @@ func file_skep_v1_box_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_box_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_skep_v1_box_proto_goTypes = []any{
-	(FlowRecord_Kind)(0),   // 0: skep.v1.FlowRecord.Kind
-	(*WatchRequest)(nil),   // 1: skep.v1.WatchRequest
-	(*WatchResponse)(nil),  // 2: skep.v1.WatchResponse
-	(*EndOfCell)(nil),      // 3: skep.v1.EndOfCell
-	(*DraftRequest)(nil),   // 4: skep.v1.DraftRequest
-	(*DraftResponse)(nil),  // 5: skep.v1.DraftResponse
-	(*AskedRequest)(nil),   // 6: skep.v1.AskedRequest
-	(*AskedResponse)(nil),  // 7: skep.v1.AskedResponse
-	(*Assignment)(nil),     // 8: skep.v1.Assignment
-	(*ResolverUpdate)(nil), // 9: skep.v1.ResolverUpdate
-	(*HostsEntry)(nil),     // 10: skep.v1.HostsEntry
-	(*BoxPolicy)(nil),      // 11: skep.v1.BoxPolicy
-	(*BoxAnswer)(nil),      // 12: skep.v1.BoxAnswer
-	(*BoxCeiling)(nil),     // 13: skep.v1.BoxCeiling
-	(*BoxProxy)(nil),       // 14: skep.v1.BoxProxy
-	(*BoxRule)(nil),        // 15: skep.v1.BoxRule
-	(*BoxPorts)(nil),       // 16: skep.v1.BoxPorts
-	(*BoxRange)(nil),       // 17: skep.v1.BoxRange
-	(*BoxLimits)(nil),      // 18: skep.v1.BoxLimits
-	(*RecordRequest)(nil),  // 19: skep.v1.RecordRequest
-	(*RecordResponse)(nil), // 20: skep.v1.RecordResponse
-	(*RefusedFlow)(nil),    // 21: skep.v1.RefusedFlow
-	(*LeaseRequest)(nil),   // 22: skep.v1.LeaseRequest
-	(*LeaseResponse)(nil),  // 23: skep.v1.LeaseResponse
-	(*FlowRecord)(nil),     // 24: skep.v1.FlowRecord
-	(*ReadyRequest)(nil),   // 25: skep.v1.ReadyRequest
-	(*ReadyResponse)(nil),  // 26: skep.v1.ReadyResponse
+	(FlowRecord_Kind)(0),      // 0: skep.v1.FlowRecord.Kind
+	(*TrustRequest)(nil),      // 1: skep.v1.TrustRequest
+	(*TrustResponse)(nil),     // 2: skep.v1.TrustResponse
+	(*UseSecretRequest)(nil),  // 3: skep.v1.UseSecretRequest
+	(*UseSecretResponse)(nil), // 4: skep.v1.UseSecretResponse
+	(*WatchRequest)(nil),      // 5: skep.v1.WatchRequest
+	(*WatchResponse)(nil),     // 6: skep.v1.WatchResponse
+	(*EndOfCell)(nil),         // 7: skep.v1.EndOfCell
+	(*DraftRequest)(nil),      // 8: skep.v1.DraftRequest
+	(*DraftResponse)(nil),     // 9: skep.v1.DraftResponse
+	(*AskedRequest)(nil),      // 10: skep.v1.AskedRequest
+	(*AskedResponse)(nil),     // 11: skep.v1.AskedResponse
+	(*Assignment)(nil),        // 12: skep.v1.Assignment
+	(*ResolverUpdate)(nil),    // 13: skep.v1.ResolverUpdate
+	(*HostsEntry)(nil),        // 14: skep.v1.HostsEntry
+	(*BoxPolicy)(nil),         // 15: skep.v1.BoxPolicy
+	(*BoxSecret)(nil),         // 16: skep.v1.BoxSecret
+	(*BoxAnswer)(nil),         // 17: skep.v1.BoxAnswer
+	(*BoxCeiling)(nil),        // 18: skep.v1.BoxCeiling
+	(*BoxProxy)(nil),          // 19: skep.v1.BoxProxy
+	(*BoxRule)(nil),           // 20: skep.v1.BoxRule
+	(*BoxPorts)(nil),          // 21: skep.v1.BoxPorts
+	(*BoxRange)(nil),          // 22: skep.v1.BoxRange
+	(*BoxLimits)(nil),         // 23: skep.v1.BoxLimits
+	(*RecordRequest)(nil),     // 24: skep.v1.RecordRequest
+	(*RecordResponse)(nil),    // 25: skep.v1.RecordResponse
+	(*RefusedFlow)(nil),       // 26: skep.v1.RefusedFlow
+	(*LeaseRequest)(nil),      // 27: skep.v1.LeaseRequest
+	(*LeaseResponse)(nil),     // 28: skep.v1.LeaseResponse
+	(*FlowRecord)(nil),        // 29: skep.v1.FlowRecord
+	(*ReadyRequest)(nil),      // 30: skep.v1.ReadyRequest
+	(*ReadyResponse)(nil),     // 31: skep.v1.ReadyResponse
 }
 var file_skep_v1_box_proto_depIdxs = []int32{
-	8,  // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
-	9,  // 1: skep.v1.WatchResponse.resolver:type_name -> skep.v1.ResolverUpdate
-	3,  // 2: skep.v1.WatchResponse.end:type_name -> skep.v1.EndOfCell
-	11, // 3: skep.v1.WatchResponse.policy:type_name -> skep.v1.BoxPolicy
-	11, // 4: skep.v1.Assignment.policy:type_name -> skep.v1.BoxPolicy
-	9,  // 5: skep.v1.Assignment.resolver:type_name -> skep.v1.ResolverUpdate
-	18, // 6: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
-	10, // 7: skep.v1.ResolverUpdate.hosts:type_name -> skep.v1.HostsEntry
-	15, // 8: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
-	17, // 9: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
-	13, // 10: skep.v1.BoxPolicy.ceiling:type_name -> skep.v1.BoxCeiling
-	12, // 11: skep.v1.BoxPolicy.answers:type_name -> skep.v1.BoxAnswer
-	15, // 12: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
-	17, // 13: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
-	15, // 14: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
-	17, // 15: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
-	14, // 16: skep.v1.BoxCeiling.proxy:type_name -> skep.v1.BoxProxy
-	16, // 17: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
-	16, // 18: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
-	24, // 19: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
-	21, // 20: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
-	0,  // 21: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
-	1,  // 22: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
-	19, // 23: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
-	25, // 24: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
-	22, // 25: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
-	4,  // 26: skep.v1.BoxService.Draft:input_type -> skep.v1.DraftRequest
-	6,  // 27: skep.v1.BoxService.Asked:input_type -> skep.v1.AskedRequest
-	2,  // 28: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
-	20, // 29: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
-	26, // 30: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
-	23, // 31: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
-	5,  // 32: skep.v1.BoxService.Draft:output_type -> skep.v1.DraftResponse
-	7,  // 33: skep.v1.BoxService.Asked:output_type -> skep.v1.AskedResponse
-	28, // [28:34] is the sub-list for method output_type
-	22, // [22:28] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	12, // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
+	13, // 1: skep.v1.WatchResponse.resolver:type_name -> skep.v1.ResolverUpdate
+	7,  // 2: skep.v1.WatchResponse.end:type_name -> skep.v1.EndOfCell
+	15, // 3: skep.v1.WatchResponse.policy:type_name -> skep.v1.BoxPolicy
+	15, // 4: skep.v1.Assignment.policy:type_name -> skep.v1.BoxPolicy
+	13, // 5: skep.v1.Assignment.resolver:type_name -> skep.v1.ResolverUpdate
+	23, // 6: skep.v1.Assignment.limits:type_name -> skep.v1.BoxLimits
+	14, // 7: skep.v1.ResolverUpdate.hosts:type_name -> skep.v1.HostsEntry
+	20, // 8: skep.v1.BoxPolicy.rules:type_name -> skep.v1.BoxRule
+	22, // 9: skep.v1.BoxPolicy.resolved_addresses:type_name -> skep.v1.BoxRange
+	18, // 10: skep.v1.BoxPolicy.ceiling:type_name -> skep.v1.BoxCeiling
+	17, // 11: skep.v1.BoxPolicy.answers:type_name -> skep.v1.BoxAnswer
+	16, // 12: skep.v1.BoxPolicy.secrets:type_name -> skep.v1.BoxSecret
+	20, // 13: skep.v1.BoxCeiling.allow:type_name -> skep.v1.BoxRule
+	22, // 14: skep.v1.BoxCeiling.resolved_addresses:type_name -> skep.v1.BoxRange
+	20, // 15: skep.v1.BoxCeiling.deny:type_name -> skep.v1.BoxRule
+	22, // 16: skep.v1.BoxCeiling.open:type_name -> skep.v1.BoxRange
+	19, // 17: skep.v1.BoxCeiling.proxy:type_name -> skep.v1.BoxProxy
+	21, // 18: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
+	21, // 19: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
+	29, // 20: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
+	26, // 21: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
+	0,  // 22: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
+	5,  // 23: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
+	24, // 24: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
+	30, // 25: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
+	27, // 26: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
+	8,  // 27: skep.v1.BoxService.Draft:input_type -> skep.v1.DraftRequest
+	10, // 28: skep.v1.BoxService.Asked:input_type -> skep.v1.AskedRequest
+	1,  // 29: skep.v1.BoxService.Trust:input_type -> skep.v1.TrustRequest
+	3,  // 30: skep.v1.BoxService.UseSecret:input_type -> skep.v1.UseSecretRequest
+	6,  // 31: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
+	25, // 32: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
+	31, // 33: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
+	28, // 34: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
+	9,  // 35: skep.v1.BoxService.Draft:output_type -> skep.v1.DraftResponse
+	11, // 36: skep.v1.BoxService.Asked:output_type -> skep.v1.AskedResponse
+	2,  // 37: skep.v1.BoxService.Trust:output_type -> skep.v1.TrustResponse
+	4,  // 38: skep.v1.BoxService.UseSecret:output_type -> skep.v1.UseSecretResponse
+	31, // [31:39] is the sub-list for method output_type
+	23, // [23:31] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_box_proto_init() }
@@ -2301,7 +2661,7 @@ func file_skep_v1_box_proto_init() {
 	if File_skep_v1_box_proto != nil {
 		return
 	}
-	file_skep_v1_box_proto_msgTypes[1].OneofWrappers = []any{
+	file_skep_v1_box_proto_msgTypes[5].OneofWrappers = []any{
 		(*WatchResponse_Assignment)(nil),
 		(*WatchResponse_Resolver)(nil),
 		(*WatchResponse_End)(nil),
@@ -2313,7 +2673,7 @@ func file_skep_v1_box_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_box_proto_rawDesc), len(file_skep_v1_box_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

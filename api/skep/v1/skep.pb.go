@@ -891,6 +891,156 @@ func (x *FollowRequest) GetCell() string {
 	return ""
 }
 
+type RefreshRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cell  string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	// Of descriptors with the roles of a run's secrets.
+	Ticket        string `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshRequest) Reset() {
+	*x = RefreshRequest{}
+	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshRequest) ProtoMessage() {}
+
+func (x *RefreshRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshRequest.ProtoReflect.Descriptor instead.
+func (*RefreshRequest) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RefreshRequest) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *RefreshRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+type RefreshResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sources       []*SecretSource        `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshResponse) Reset() {
+	*x = RefreshResponse{}
+	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshResponse) ProtoMessage() {}
+
+func (x *RefreshResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshResponse.ProtoReflect.Descriptor instead.
+func (*RefreshResponse) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RefreshResponse) GetSources() []*SecretSource {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+// SecretSource says where the value of a secret is read, never the value.
+type SecretSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Source        string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"` // "file:PATH" or "env:NAME"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretSource) Reset() {
+	*x = SecretSource{}
+	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretSource) ProtoMessage() {}
+
+func (x *SecretSource) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretSource.ProtoReflect.Descriptor instead.
+func (*SecretSource) Descriptor() ([]byte, []int) {
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SecretSource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SecretSource) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 type UpgradeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Part          UpgradePart            `protobuf:"varint,1,opt,name=part,proto3,enum=skep.v1.UpgradePart" json:"part,omitempty"`
@@ -900,7 +1050,7 @@ type UpgradeRequest struct {
 
 func (x *UpgradeRequest) Reset() {
 	*x = UpgradeRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	mi := &file_skep_v1_skep_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1062,7 @@ func (x *UpgradeRequest) String() string {
 func (*UpgradeRequest) ProtoMessage() {}
 
 func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[8]
+	mi := &file_skep_v1_skep_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1075,7 @@ func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
 func (*UpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{8}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpgradeRequest) GetPart() UpgradePart {
@@ -947,7 +1097,7 @@ type UpgradeResponse struct {
 
 func (x *UpgradeResponse) Reset() {
 	*x = UpgradeResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	mi := &file_skep_v1_skep_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1109,7 @@ func (x *UpgradeResponse) String() string {
 func (*UpgradeResponse) ProtoMessage() {}
 
 func (x *UpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[9]
+	mi := &file_skep_v1_skep_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1122,7 @@ func (x *UpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeResponse.ProtoReflect.Descriptor instead.
 func (*UpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{9}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpgradeResponse) GetBuild() string {
@@ -1000,7 +1150,7 @@ type CellEvent struct {
 
 func (x *CellEvent) Reset() {
 	*x = CellEvent{}
-	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	mi := &file_skep_v1_skep_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1162,7 @@ func (x *CellEvent) String() string {
 func (*CellEvent) ProtoMessage() {}
 
 func (x *CellEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[10]
+	mi := &file_skep_v1_skep_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1175,7 @@ func (x *CellEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellEvent.ProtoReflect.Descriptor instead.
 func (*CellEvent) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{10}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CellEvent) GetCell() *Cell {
@@ -1051,7 +1201,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[11]
+	mi := &file_skep_v1_skep_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1213,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[11]
+	mi := &file_skep_v1_skep_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1226,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{11}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListRequest) GetAll() bool {
@@ -1095,7 +1245,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[12]
+	mi := &file_skep_v1_skep_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1257,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[12]
+	mi := &file_skep_v1_skep_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1270,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{12}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListResponse) GetCells() []*Cell {
@@ -1140,7 +1290,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[13]
+	mi := &file_skep_v1_skep_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1302,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[13]
+	mi := &file_skep_v1_skep_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1315,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{13}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetRequest) GetCell() string {
@@ -1186,7 +1336,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[14]
+	mi := &file_skep_v1_skep_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1348,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[14]
+	mi := &file_skep_v1_skep_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1361,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{14}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StopRequest) GetCell() string {
@@ -1240,7 +1390,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[15]
+	mi := &file_skep_v1_skep_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1402,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[15]
+	mi := &file_skep_v1_skep_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1415,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{15}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogsRequest) GetCell() string {
@@ -1300,7 +1450,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_skep_v1_skep_proto_msgTypes[16]
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1462,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[16]
+	mi := &file_skep_v1_skep_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1475,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{16}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogChunk) GetData() []byte {
@@ -1352,7 +1502,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[17]
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1514,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[17]
+	mi := &file_skep_v1_skep_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1527,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{17}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttachRequest) GetCell() string {
@@ -1402,7 +1552,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[18]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1564,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[18]
+	mi := &file_skep_v1_skep_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1577,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{18}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
 }
 
 type ForwardRequest struct {
@@ -1440,7 +1590,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1602,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[19]
+	mi := &file_skep_v1_skep_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1615,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{19}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForwardRequest) GetCell() string {
@@ -1491,7 +1641,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1653,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[20]
+	mi := &file_skep_v1_skep_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1666,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{20}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForwardResponse) GetTicket() string {
@@ -1537,7 +1687,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1699,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[21]
+	mi := &file_skep_v1_skep_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1712,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{21}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DiffRequest) GetCell() string {
@@ -1592,7 +1742,7 @@ type DiffChunk struct {
 
 func (x *DiffChunk) Reset() {
 	*x = DiffChunk{}
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1754,7 @@ func (x *DiffChunk) String() string {
 func (*DiffChunk) ProtoMessage() {}
 
 func (x *DiffChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[22]
+	mi := &file_skep_v1_skep_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1767,7 @@ func (x *DiffChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffChunk.ProtoReflect.Descriptor instead.
 func (*DiffChunk) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{22}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DiffChunk) GetEntry() *DiffEntry {
@@ -1665,7 +1815,7 @@ type DiffEntry struct {
 
 func (x *DiffEntry) Reset() {
 	*x = DiffEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1827,7 @@ func (x *DiffEntry) String() string {
 func (*DiffEntry) ProtoMessage() {}
 
 func (x *DiffEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[23]
+	mi := &file_skep_v1_skep_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1840,7 @@ func (x *DiffEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffEntry.ProtoReflect.Descriptor instead.
 func (*DiffEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{23}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DiffEntry) GetGrant() int32 {
@@ -1792,7 +1942,7 @@ type FileSide struct {
 
 func (x *FileSide) Reset() {
 	*x = FileSide{}
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1954,7 @@ func (x *FileSide) String() string {
 func (*FileSide) ProtoMessage() {}
 
 func (x *FileSide) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[24]
+	mi := &file_skep_v1_skep_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1967,7 @@ func (x *FileSide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSide.ProtoReflect.Descriptor instead.
 func (*FileSide) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FileSide) GetType() string {
@@ -1914,7 +2064,7 @@ type Xattr struct {
 
 func (x *Xattr) Reset() {
 	*x = Xattr{}
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2076,7 @@ func (x *Xattr) String() string {
 func (*Xattr) ProtoMessage() {}
 
 func (x *Xattr) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[25]
+	mi := &file_skep_v1_skep_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2089,7 @@ func (x *Xattr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xattr.ProtoReflect.Descriptor instead.
 func (*Xattr) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{25}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Xattr) GetName() []byte {
@@ -1969,7 +2119,7 @@ type MergePlanRequest struct {
 
 func (x *MergePlanRequest) Reset() {
 	*x = MergePlanRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1981,7 +2131,7 @@ func (x *MergePlanRequest) String() string {
 func (*MergePlanRequest) ProtoMessage() {}
 
 func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[26]
+	mi := &file_skep_v1_skep_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1994,7 +2144,7 @@ func (x *MergePlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergePlanRequest.ProtoReflect.Descriptor instead.
 func (*MergePlanRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{26}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MergePlanRequest) GetCell() string {
@@ -2038,7 +2188,7 @@ type MergeCommitRequest struct {
 
 func (x *MergeCommitRequest) Reset() {
 	*x = MergeCommitRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2200,7 @@ func (x *MergeCommitRequest) String() string {
 func (*MergeCommitRequest) ProtoMessage() {}
 
 func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[27]
+	mi := &file_skep_v1_skep_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2213,7 @@ func (x *MergeCommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeCommitRequest.ProtoReflect.Descriptor instead.
 func (*MergeCommitRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{27}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MergeCommitRequest) GetCell() string {
@@ -2106,7 +2256,7 @@ type MergeAbortRequest struct {
 
 func (x *MergeAbortRequest) Reset() {
 	*x = MergeAbortRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2268,7 @@ func (x *MergeAbortRequest) String() string {
 func (*MergeAbortRequest) ProtoMessage() {}
 
 func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[28]
+	mi := &file_skep_v1_skep_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2281,7 @@ func (x *MergeAbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeAbortRequest.ProtoReflect.Descriptor instead.
 func (*MergeAbortRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{28}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MergeAbortRequest) GetCell() string {
@@ -2172,7 +2322,7 @@ type MergeUndoRequest struct {
 
 func (x *MergeUndoRequest) Reset() {
 	*x = MergeUndoRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2334,7 @@ func (x *MergeUndoRequest) String() string {
 func (*MergeUndoRequest) ProtoMessage() {}
 
 func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[29]
+	mi := &file_skep_v1_skep_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2347,7 @@ func (x *MergeUndoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeUndoRequest.ProtoReflect.Descriptor instead.
 func (*MergeUndoRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{29}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MergeUndoRequest) GetHash() string {
@@ -2216,7 +2366,7 @@ type DropRequest struct {
 
 func (x *DropRequest) Reset() {
 	*x = DropRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2378,7 @@ func (x *DropRequest) String() string {
 func (*DropRequest) ProtoMessage() {}
 
 func (x *DropRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[30]
+	mi := &file_skep_v1_skep_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2391,7 @@ func (x *DropRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropRequest.ProtoReflect.Descriptor instead.
 func (*DropRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{30}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DropRequest) GetCell() string {
@@ -2267,7 +2417,7 @@ type LedgerReadRequest struct {
 
 func (x *LedgerReadRequest) Reset() {
 	*x = LedgerReadRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2429,7 @@ func (x *LedgerReadRequest) String() string {
 func (*LedgerReadRequest) ProtoMessage() {}
 
 func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[31]
+	mi := &file_skep_v1_skep_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2442,7 @@ func (x *LedgerReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerReadRequest.ProtoReflect.Descriptor instead.
 func (*LedgerReadRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{31}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LedgerReadRequest) GetCell() string {
@@ -2352,7 +2502,7 @@ type LedgerSealRequest struct {
 
 func (x *LedgerSealRequest) Reset() {
 	*x = LedgerSealRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2514,7 @@ func (x *LedgerSealRequest) String() string {
 func (*LedgerSealRequest) ProtoMessage() {}
 
 func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[32]
+	mi := &file_skep_v1_skep_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2527,7 @@ func (x *LedgerSealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealRequest.ProtoReflect.Descriptor instead.
 func (*LedgerSealRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{32}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
 }
 
 type LedgerSealResponse struct {
@@ -2388,7 +2538,7 @@ type LedgerSealResponse struct {
 
 func (x *LedgerSealResponse) Reset() {
 	*x = LedgerSealResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2550,7 @@ func (x *LedgerSealResponse) String() string {
 func (*LedgerSealResponse) ProtoMessage() {}
 
 func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[33]
+	mi := &file_skep_v1_skep_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2563,7 @@ func (x *LedgerSealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerSealResponse.ProtoReflect.Descriptor instead.
 func (*LedgerSealResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{33}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
 }
 
 type LedgerEntry struct {
@@ -2427,7 +2577,7 @@ type LedgerEntry struct {
 
 func (x *LedgerEntry) Reset() {
 	*x = LedgerEntry{}
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2589,7 @@ func (x *LedgerEntry) String() string {
 func (*LedgerEntry) ProtoMessage() {}
 
 func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[34]
+	mi := &file_skep_v1_skep_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2602,7 @@ func (x *LedgerEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerEntry.ProtoReflect.Descriptor instead.
 func (*LedgerEntry) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{34}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LedgerEntry) GetJson() []byte {
@@ -2483,7 +2633,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2645,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[35]
+	mi := &file_skep_v1_skep_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2658,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{35}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExplainRequest) GetCell() string {
@@ -2555,7 +2705,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2717,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[36]
+	mi := &file_skep_v1_skep_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2730,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{36}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExplainResponse) GetWhat() string {
@@ -2638,7 +2788,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[37]
+	mi := &file_skep_v1_skep_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2800,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[37]
+	mi := &file_skep_v1_skep_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2813,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{37}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CheckRequest) GetProfile() []byte {
@@ -2706,7 +2856,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[38]
+	mi := &file_skep_v1_skep_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2868,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[38]
+	mi := &file_skep_v1_skep_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2881,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{38}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CheckResponse) GetFaults() []*Fault {
@@ -2776,7 +2926,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_skep_v1_skep_proto_msgTypes[39]
+	mi := &file_skep_v1_skep_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2938,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[39]
+	mi := &file_skep_v1_skep_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2951,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{39}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Fault) GetFile() string {
@@ -2854,7 +3004,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_skep_v1_skep_proto_msgTypes[40]
+	mi := &file_skep_v1_skep_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +3016,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[40]
+	mi := &file_skep_v1_skep_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3029,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{40}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{43}
 }
 
 type DoctorResponse struct {
@@ -2891,7 +3041,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_skep_v1_skep_proto_msgTypes[41]
+	mi := &file_skep_v1_skep_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3053,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[41]
+	mi := &file_skep_v1_skep_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3066,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{41}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DoctorResponse) GetFindings() []*Finding {
@@ -2939,7 +3089,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skep_v1_skep_proto_msgTypes[42]
+	mi := &file_skep_v1_skep_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3101,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_skep_proto_msgTypes[42]
+	mi := &file_skep_v1_skep_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3114,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skep_v1_skep_proto_rawDescGZIP(), []int{42}
+	return file_skep_v1_skep_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Finding) GetName() string {
@@ -3071,7 +3221,15 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\bwritable\x18\x02 \x01(\bR\bwritable\x12\x14\n" +
 	"\x05layer\x18\x03 \x01(\x05R\x05layer\"#\n" +
 	"\rFollowRequest\x12\x12\n" +
-	"\x04cell\x18\x01 \x01(\tR\x04cell\":\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\"<\n" +
+	"\x0eRefreshRequest\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x16\n" +
+	"\x06ticket\x18\x02 \x01(\tR\x06ticket\"B\n" +
+	"\x0fRefreshResponse\x12/\n" +
+	"\asources\x18\x01 \x03(\v2\x15.skep.v1.SecretSourceR\asources\":\n" +
+	"\fSecretSource\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\":\n" +
 	"\x0eUpgradeRequest\x12(\n" +
 	"\x04part\x18\x01 \x01(\x0e2\x14.skep.v1.UpgradePartR\x04part\"=\n" +
 	"\x0fUpgradeResponse\x12\x14\n" +
@@ -3235,7 +3393,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x18UPGRADE_PART_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13UPGRADE_PART_WORKER\x10\x01\x12\x16\n" +
 	"\x12UPGRADE_PART_SKEPD\x10\x02\x12\x16\n" +
-	"\x12UPGRADE_PART_BOXES\x10\x032\x8d\v\n" +
+	"\x12UPGRADE_PART_BOXES\x10\x032\xcb\v\n" +
 	"\x04Skep\x12<\n" +
 	"\aVersion\x12\x17.skep.v1.VersionRequest\x1a\x18.skep.v1.VersionResponse\x120\n" +
 	"\x03Run\x12\x13.skep.v1.RunRequest\x1a\x12.skep.v1.CellEvent0\x01\x123\n" +
@@ -3251,7 +3409,8 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\n" +
 	"MergeAbort\x12\x1a.skep.v1.MergeAbortRequest\x1a\r.skep.v1.Cell\x125\n" +
 	"\tMergeUndo\x12\x19.skep.v1.MergeUndoRequest\x1a\r.skep.v1.Cell\x12+\n" +
-	"\x04Drop\x12\x14.skep.v1.DropRequest\x1a\r.skep.v1.Cell\x12N\n" +
+	"\x04Drop\x12\x14.skep.v1.DropRequest\x1a\r.skep.v1.Cell\x12<\n" +
+	"\aRefresh\x12\x17.skep.v1.RefreshRequest\x1a\x18.skep.v1.RefreshResponse\x12N\n" +
 	"\rListApprovals\x12\x1d.skep.v1.ListApprovalsRequest\x1a\x1e.skep.v1.ListApprovalsResponse\x12?\n" +
 	"\x0eDecideApproval\x12\x1e.skep.v1.DecideApprovalRequest\x1a\r.skep.v1.Card\x12Q\n" +
 	"\x0eRevokeApproval\x12\x1e.skep.v1.RevokeApprovalRequest\x1a\x1f.skep.v1.RevokeApprovalResponse\x12@\n" +
@@ -3278,7 +3437,7 @@ func file_skep_v1_skep_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_skep_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_skep_v1_skep_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_skep_v1_skep_proto_goTypes = []any{
 	(CellState)(0),                 // 0: skep.v1.CellState
 	(UpgradePart)(0),               // 1: skep.v1.UpgradePart
@@ -3290,117 +3449,123 @@ var file_skep_v1_skep_proto_goTypes = []any{
 	(*Cell)(nil),                   // 7: skep.v1.Cell
 	(*Grant)(nil),                  // 8: skep.v1.Grant
 	(*FollowRequest)(nil),          // 9: skep.v1.FollowRequest
-	(*UpgradeRequest)(nil),         // 10: skep.v1.UpgradeRequest
-	(*UpgradeResponse)(nil),        // 11: skep.v1.UpgradeResponse
-	(*CellEvent)(nil),              // 12: skep.v1.CellEvent
-	(*ListRequest)(nil),            // 13: skep.v1.ListRequest
-	(*ListResponse)(nil),           // 14: skep.v1.ListResponse
-	(*GetRequest)(nil),             // 15: skep.v1.GetRequest
-	(*StopRequest)(nil),            // 16: skep.v1.StopRequest
-	(*LogsRequest)(nil),            // 17: skep.v1.LogsRequest
-	(*LogChunk)(nil),               // 18: skep.v1.LogChunk
-	(*AttachRequest)(nil),          // 19: skep.v1.AttachRequest
-	(*AttachResponse)(nil),         // 20: skep.v1.AttachResponse
-	(*ForwardRequest)(nil),         // 21: skep.v1.ForwardRequest
-	(*ForwardResponse)(nil),        // 22: skep.v1.ForwardResponse
-	(*DiffRequest)(nil),            // 23: skep.v1.DiffRequest
-	(*DiffChunk)(nil),              // 24: skep.v1.DiffChunk
-	(*DiffEntry)(nil),              // 25: skep.v1.DiffEntry
-	(*FileSide)(nil),               // 26: skep.v1.FileSide
-	(*Xattr)(nil),                  // 27: skep.v1.Xattr
-	(*MergePlanRequest)(nil),       // 28: skep.v1.MergePlanRequest
-	(*MergeCommitRequest)(nil),     // 29: skep.v1.MergeCommitRequest
-	(*MergeAbortRequest)(nil),      // 30: skep.v1.MergeAbortRequest
-	(*MergeUndoRequest)(nil),       // 31: skep.v1.MergeUndoRequest
-	(*DropRequest)(nil),            // 32: skep.v1.DropRequest
-	(*LedgerReadRequest)(nil),      // 33: skep.v1.LedgerReadRequest
-	(*LedgerSealRequest)(nil),      // 34: skep.v1.LedgerSealRequest
-	(*LedgerSealResponse)(nil),     // 35: skep.v1.LedgerSealResponse
-	(*LedgerEntry)(nil),            // 36: skep.v1.LedgerEntry
-	(*ExplainRequest)(nil),         // 37: skep.v1.ExplainRequest
-	(*ExplainResponse)(nil),        // 38: skep.v1.ExplainResponse
-	(*CheckRequest)(nil),           // 39: skep.v1.CheckRequest
-	(*CheckResponse)(nil),          // 40: skep.v1.CheckResponse
-	(*Fault)(nil),                  // 41: skep.v1.Fault
-	(*DoctorRequest)(nil),          // 42: skep.v1.DoctorRequest
-	(*DoctorResponse)(nil),         // 43: skep.v1.DoctorResponse
-	(*Finding)(nil),                // 44: skep.v1.Finding
-	nil,                            // 45: skep.v1.RunRequest.EnvEntry
-	(*ListApprovalsRequest)(nil),   // 46: skep.v1.ListApprovalsRequest
-	(*DecideApprovalRequest)(nil),  // 47: skep.v1.DecideApprovalRequest
-	(*RevokeApprovalRequest)(nil),  // 48: skep.v1.RevokeApprovalRequest
-	(*ListApprovalsResponse)(nil),  // 49: skep.v1.ListApprovalsResponse
-	(*Card)(nil),                   // 50: skep.v1.Card
-	(*RevokeApprovalResponse)(nil), // 51: skep.v1.RevokeApprovalResponse
+	(*RefreshRequest)(nil),         // 10: skep.v1.RefreshRequest
+	(*RefreshResponse)(nil),        // 11: skep.v1.RefreshResponse
+	(*SecretSource)(nil),           // 12: skep.v1.SecretSource
+	(*UpgradeRequest)(nil),         // 13: skep.v1.UpgradeRequest
+	(*UpgradeResponse)(nil),        // 14: skep.v1.UpgradeResponse
+	(*CellEvent)(nil),              // 15: skep.v1.CellEvent
+	(*ListRequest)(nil),            // 16: skep.v1.ListRequest
+	(*ListResponse)(nil),           // 17: skep.v1.ListResponse
+	(*GetRequest)(nil),             // 18: skep.v1.GetRequest
+	(*StopRequest)(nil),            // 19: skep.v1.StopRequest
+	(*LogsRequest)(nil),            // 20: skep.v1.LogsRequest
+	(*LogChunk)(nil),               // 21: skep.v1.LogChunk
+	(*AttachRequest)(nil),          // 22: skep.v1.AttachRequest
+	(*AttachResponse)(nil),         // 23: skep.v1.AttachResponse
+	(*ForwardRequest)(nil),         // 24: skep.v1.ForwardRequest
+	(*ForwardResponse)(nil),        // 25: skep.v1.ForwardResponse
+	(*DiffRequest)(nil),            // 26: skep.v1.DiffRequest
+	(*DiffChunk)(nil),              // 27: skep.v1.DiffChunk
+	(*DiffEntry)(nil),              // 28: skep.v1.DiffEntry
+	(*FileSide)(nil),               // 29: skep.v1.FileSide
+	(*Xattr)(nil),                  // 30: skep.v1.Xattr
+	(*MergePlanRequest)(nil),       // 31: skep.v1.MergePlanRequest
+	(*MergeCommitRequest)(nil),     // 32: skep.v1.MergeCommitRequest
+	(*MergeAbortRequest)(nil),      // 33: skep.v1.MergeAbortRequest
+	(*MergeUndoRequest)(nil),       // 34: skep.v1.MergeUndoRequest
+	(*DropRequest)(nil),            // 35: skep.v1.DropRequest
+	(*LedgerReadRequest)(nil),      // 36: skep.v1.LedgerReadRequest
+	(*LedgerSealRequest)(nil),      // 37: skep.v1.LedgerSealRequest
+	(*LedgerSealResponse)(nil),     // 38: skep.v1.LedgerSealResponse
+	(*LedgerEntry)(nil),            // 39: skep.v1.LedgerEntry
+	(*ExplainRequest)(nil),         // 40: skep.v1.ExplainRequest
+	(*ExplainResponse)(nil),        // 41: skep.v1.ExplainResponse
+	(*CheckRequest)(nil),           // 42: skep.v1.CheckRequest
+	(*CheckResponse)(nil),          // 43: skep.v1.CheckResponse
+	(*Fault)(nil),                  // 44: skep.v1.Fault
+	(*DoctorRequest)(nil),          // 45: skep.v1.DoctorRequest
+	(*DoctorResponse)(nil),         // 46: skep.v1.DoctorResponse
+	(*Finding)(nil),                // 47: skep.v1.Finding
+	nil,                            // 48: skep.v1.RunRequest.EnvEntry
+	(*ListApprovalsRequest)(nil),   // 49: skep.v1.ListApprovalsRequest
+	(*DecideApprovalRequest)(nil),  // 50: skep.v1.DecideApprovalRequest
+	(*RevokeApprovalRequest)(nil),  // 51: skep.v1.RevokeApprovalRequest
+	(*ListApprovalsResponse)(nil),  // 52: skep.v1.ListApprovalsResponse
+	(*Card)(nil),                   // 53: skep.v1.Card
+	(*RevokeApprovalResponse)(nil), // 54: skep.v1.RevokeApprovalResponse
 }
 var file_skep_v1_skep_proto_depIdxs = []int32{
-	45, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
+	48, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
 	6,  // 1: skep.v1.RunRequest.terminal:type_name -> skep.v1.TerminalSize
 	5,  // 2: skep.v1.RunRequest.host_keys:type_name -> skep.v1.HostKey
 	0,  // 3: skep.v1.Cell.state:type_name -> skep.v1.CellState
 	8,  // 4: skep.v1.Cell.grants:type_name -> skep.v1.Grant
-	1,  // 5: skep.v1.UpgradeRequest.part:type_name -> skep.v1.UpgradePart
-	7,  // 6: skep.v1.CellEvent.cell:type_name -> skep.v1.Cell
-	7,  // 7: skep.v1.ListResponse.cells:type_name -> skep.v1.Cell
-	25, // 8: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
-	26, // 9: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
-	26, // 10: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
-	27, // 11: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
-	41, // 12: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
-	44, // 13: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
-	2,  // 14: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
-	4,  // 15: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
-	13, // 16: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
-	15, // 17: skep.v1.Skep.Get:input_type -> skep.v1.GetRequest
-	16, // 18: skep.v1.Skep.Stop:input_type -> skep.v1.StopRequest
-	17, // 19: skep.v1.Skep.Logs:input_type -> skep.v1.LogsRequest
-	19, // 20: skep.v1.Skep.Attach:input_type -> skep.v1.AttachRequest
-	21, // 21: skep.v1.Skep.Forward:input_type -> skep.v1.ForwardRequest
-	23, // 22: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
-	28, // 23: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
-	29, // 24: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
-	30, // 25: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
-	31, // 26: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
-	32, // 27: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
-	46, // 28: skep.v1.Skep.ListApprovals:input_type -> skep.v1.ListApprovalsRequest
-	47, // 29: skep.v1.Skep.DecideApproval:input_type -> skep.v1.DecideApprovalRequest
-	48, // 30: skep.v1.Skep.RevokeApproval:input_type -> skep.v1.RevokeApprovalRequest
-	33, // 31: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
-	34, // 32: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
-	37, // 33: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
-	39, // 34: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
-	42, // 35: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
-	9,  // 36: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
-	10, // 37: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
-	3,  // 38: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
-	12, // 39: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
-	14, // 40: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
-	7,  // 41: skep.v1.Skep.Get:output_type -> skep.v1.Cell
-	7,  // 42: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
-	18, // 43: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
-	20, // 44: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
-	22, // 45: skep.v1.Skep.Forward:output_type -> skep.v1.ForwardResponse
-	24, // 46: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
-	24, // 47: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
-	7,  // 48: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
-	7,  // 49: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
-	7,  // 50: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
-	7,  // 51: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
-	49, // 52: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
-	50, // 53: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
-	51, // 54: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
-	36, // 55: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
-	35, // 56: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
-	38, // 57: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
-	40, // 58: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
-	43, // 59: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
-	12, // 60: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
-	11, // 61: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
-	38, // [38:62] is the sub-list for method output_type
-	14, // [14:38] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	12, // 5: skep.v1.RefreshResponse.sources:type_name -> skep.v1.SecretSource
+	1,  // 6: skep.v1.UpgradeRequest.part:type_name -> skep.v1.UpgradePart
+	7,  // 7: skep.v1.CellEvent.cell:type_name -> skep.v1.Cell
+	7,  // 8: skep.v1.ListResponse.cells:type_name -> skep.v1.Cell
+	28, // 9: skep.v1.DiffChunk.entry:type_name -> skep.v1.DiffEntry
+	29, // 10: skep.v1.DiffEntry.base:type_name -> skep.v1.FileSide
+	29, // 11: skep.v1.DiffEntry.layer:type_name -> skep.v1.FileSide
+	30, // 12: skep.v1.FileSide.xattrs:type_name -> skep.v1.Xattr
+	44, // 13: skep.v1.CheckResponse.faults:type_name -> skep.v1.Fault
+	47, // 14: skep.v1.DoctorResponse.findings:type_name -> skep.v1.Finding
+	2,  // 15: skep.v1.Skep.Version:input_type -> skep.v1.VersionRequest
+	4,  // 16: skep.v1.Skep.Run:input_type -> skep.v1.RunRequest
+	16, // 17: skep.v1.Skep.List:input_type -> skep.v1.ListRequest
+	18, // 18: skep.v1.Skep.Get:input_type -> skep.v1.GetRequest
+	19, // 19: skep.v1.Skep.Stop:input_type -> skep.v1.StopRequest
+	20, // 20: skep.v1.Skep.Logs:input_type -> skep.v1.LogsRequest
+	22, // 21: skep.v1.Skep.Attach:input_type -> skep.v1.AttachRequest
+	24, // 22: skep.v1.Skep.Forward:input_type -> skep.v1.ForwardRequest
+	26, // 23: skep.v1.Skep.Diff:input_type -> skep.v1.DiffRequest
+	31, // 24: skep.v1.Skep.MergePlan:input_type -> skep.v1.MergePlanRequest
+	32, // 25: skep.v1.Skep.MergeCommit:input_type -> skep.v1.MergeCommitRequest
+	33, // 26: skep.v1.Skep.MergeAbort:input_type -> skep.v1.MergeAbortRequest
+	34, // 27: skep.v1.Skep.MergeUndo:input_type -> skep.v1.MergeUndoRequest
+	35, // 28: skep.v1.Skep.Drop:input_type -> skep.v1.DropRequest
+	10, // 29: skep.v1.Skep.Refresh:input_type -> skep.v1.RefreshRequest
+	49, // 30: skep.v1.Skep.ListApprovals:input_type -> skep.v1.ListApprovalsRequest
+	50, // 31: skep.v1.Skep.DecideApproval:input_type -> skep.v1.DecideApprovalRequest
+	51, // 32: skep.v1.Skep.RevokeApproval:input_type -> skep.v1.RevokeApprovalRequest
+	36, // 33: skep.v1.Skep.LedgerRead:input_type -> skep.v1.LedgerReadRequest
+	37, // 34: skep.v1.Skep.LedgerSeal:input_type -> skep.v1.LedgerSealRequest
+	40, // 35: skep.v1.Skep.Explain:input_type -> skep.v1.ExplainRequest
+	42, // 36: skep.v1.Skep.Check:input_type -> skep.v1.CheckRequest
+	45, // 37: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
+	9,  // 38: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
+	13, // 39: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
+	3,  // 40: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
+	15, // 41: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
+	17, // 42: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
+	7,  // 43: skep.v1.Skep.Get:output_type -> skep.v1.Cell
+	7,  // 44: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
+	21, // 45: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
+	23, // 46: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
+	25, // 47: skep.v1.Skep.Forward:output_type -> skep.v1.ForwardResponse
+	27, // 48: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
+	27, // 49: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
+	7,  // 50: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
+	7,  // 51: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
+	7,  // 52: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
+	7,  // 53: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
+	11, // 54: skep.v1.Skep.Refresh:output_type -> skep.v1.RefreshResponse
+	52, // 55: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
+	53, // 56: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
+	54, // 57: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
+	39, // 58: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
+	38, // 59: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
+	41, // 60: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
+	43, // 61: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
+	46, // 62: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
+	15, // 63: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
+	14, // 64: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
+	40, // [40:65] is the sub-list for method output_type
+	15, // [15:40] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_skep_proto_init() }
@@ -3415,7 +3580,7 @@ func file_skep_v1_skep_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_skep_proto_rawDesc), len(file_skep_v1_skep_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   44,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

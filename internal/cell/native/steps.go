@@ -63,6 +63,9 @@ func request(spec *cell.Spec, own, mounted []string) (*proto.Build, []*os.File) 
 	objects := objectsOf(spec)
 	skeleton(&t, spec, files, objects)
 	granted(&t, objects, spec.Narrow)
+	for _, c := range spec.Covers {
+		t.add(proto.Step{Op: proto.OpCover, Path: c.Path, Target: c.File, ReadOnly: true, NoExec: true, File: true})
+	}
 	covers(&t, spec.Size, own)
 	keys(&t, spec.Keys)
 	b := &proto.Build{

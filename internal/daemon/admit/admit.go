@@ -22,6 +22,7 @@ import (
 	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/passed"
 	"skep.dev/skep/internal/daemon/profiles"
+	"skep.dev/skep/internal/daemon/secrets"
 	"skep.dev/skep/internal/daemon/terms"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/profile"
@@ -41,6 +42,8 @@ type Application struct {
 	Dir        string         // working directory in the cell
 	Keys       *sshagent.Page // what of the caller's ssh-agent it may use; nil: nothing
 	Agent      *os.File       // the connection to it
+	Secrets    *secrets.Cell  // nil where the profile has none
+	Values     *os.File       // the parcel of their values as they are now
 }
 
 // Close gives back what came with it and was not taken.
@@ -48,6 +51,10 @@ func (a *Application) Close() {
 	a.Bundle.Close()
 	if a.Agent != nil {
 		_ = a.Agent.Close()
+	}
+	a.Secrets.Close()
+	if a.Values != nil {
+		_ = a.Values.Close()
 	}
 }
 
@@ -113,6 +120,14 @@ func (r *Rules) Admit(q *skepv1.RunRequest, uid uint32) (_ *Application, err err
 	}
 	if err := a.keys(); err != nil {
 		return nil, invalid(err)
+	}
+	if a.Secrets, err = secrets.Take(a.Profile.Secrets, a.Bundle); err != nil {
+		return nil, invalid(err)
+	}
+	if a.Secrets != nil {
+		if a.Values, err = a.Secrets.Read(); err != nil {
+			return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+		}
 	}
 	a.Dir = a.workingDir()
 	return a, nil

@@ -42,6 +42,8 @@ type Recorder interface {
 	Draft(cell string, q *skepv1.DraftRequest) (card string, err error)
 	// Asked is what became of a card of the cell: pending, granted, denied; "" where it has none of that id.
 	Asked(cell, card string) string
+	// UseSecret makes durable that a secret of the cell is used, or was misused.
+	UseSecret(cell string, q *skepv1.UseSecretRequest) error
 }
 
 // Link is one box's connection. It lives on while the connection is exchanged for
@@ -53,6 +55,7 @@ type Link struct {
 	watching chan struct{} // closed once the box waits for its cell
 	assigned chan struct{} // closed by Assign
 	ready    chan error    // one value
+	trusted  chan []byte   // one value: what the cell is to trust
 	finished chan struct{} // closed when the box has nothing left to write
 	once     sync.Once
 	close    sync.Once
@@ -79,7 +82,7 @@ func Serve(conn, line *os.File) (*Link, error) {
 func newLink(line *os.File) *Link {
 	l := &Link{
 		lifeline: lifeline.NewAsker(line),
-		done:     make(chan struct{}), watching: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1), finished: make(chan struct{}),
+		done:     make(chan struct{}), watching: make(chan struct{}), assigned: make(chan struct{}), ready: make(chan error, 1), trusted: make(chan []byte, 1), finished: make(chan struct{}),
 	}
 	go func() {
 		l.lifeline.Run()

@@ -26,6 +26,7 @@ type records struct {
 	mu   sync.Mutex
 	cell string
 	got  []*skepv1.FlowRecord
+	uses []*skepv1.UseSecretRequest
 	err  error
 }
 
@@ -253,7 +254,7 @@ net:
 	if faults != nil {
 		t.Fatal(faults)
 	}
-	a, err := Wire(PolicyOf(p, policy.Ceiling{}))
+	a, err := Wire(PolicyOf(p, policy.Ceiling{}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +263,7 @@ net:
 		got[1].Id != "mine" || len(got[1].Ports) != 2 || got[2].Ip != "192.0.2.1" || got[3].Cidr != "198.51.100.0/24" {
 		t.Errorf("got %v", got)
 	}
-	b, _ := Wire(PolicyOf(p, policy.Ceiling{NoFloor: true}))
+	b, _ := Wire(PolicyOf(p, policy.Ceiling{NoFloor: true}), nil)
 	if a.Version == b.Version || len(a.Version) != 64 {
 		t.Error("the version does not bind the ceiling")
 	}
@@ -288,4 +289,11 @@ func TestDrafts(t *testing.T) {
 	if a, err := box.Asked(ctx, connect.NewRequest(&skepv1.AskedRequest{Card: "x"})); err != nil || a.Msg.State != "mine x" {
 		t.Errorf("%v, %v", a, err)
 	}
+}
+
+func (r *records) UseSecret(cell string, q *skepv1.UseSecretRequest) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cell, r.uses = cell, append(r.uses, q)
+	return r.err
 }

@@ -16,17 +16,31 @@ import (
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
+	"skep.dev/skep/internal/secret/listed"
 )
 
 // PolicyOf is a profile's net rights under the operator's ceiling: what its box decides
 // by, and what we answer by when somebody asks what it would decide.
 func PolicyOf(p *profile.Profile, ceiling policy.Ceiling) policy.Policy {
-	return policy.Policy{Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling, AskUnlisted: p.AskUnlisted, NoDesk: p.NoDesk}
+	return policy.Policy{
+		Rules: Rules(p.Net), Resolved: Ranges(p.Resolved), Model: len(p.Model.Roles) > 0, Ceiling: ceiling, AskUnlisted: p.AskUnlisted, NoDesk: p.NoDesk,
+		Bound: Bound(p.Secrets),
+	}
+}
+
+// Bound is where secrets go.
+func Bound(secrets []listed.Secret) (out []policy.Bound) {
+	for _, s := range secrets {
+		for _, host := range s.Hosts {
+			out = append(out, policy.Bound{Name: host, Ports: s.Ports})
+		}
+	}
+	return out
 }
 
 // CeilingOf is the operator's file as a policy.
 func CeilingOf(c *config.Ceiling) policy.Ceiling {
-	return policy.Ceiling{Limits: c.Limited, Allow: Rules(c.Allow), Deny: Rules(c.Deny), Open: Ranges(c.Open), Mixed: c.RefuseMixed, Proxy: proxyOf(c.Proxy)}
+	return policy.Ceiling{Limits: c.Limited, Allow: Rules(c.Allow), Deny: Rules(c.Deny), Open: Ranges(c.Open), Mixed: c.RefuseMixed, Proxy: proxyOf(c.Proxy), Roots: c.Roots}
 }
 
 func proxyOf(x *config.Proxy) *policy.Proxy {
@@ -88,11 +102,12 @@ func Ranges(ranges []declared.Range) []policy.Range {
 }
 
 // Wire is a policy in the form that the box reads. Its version is the digest of all of
-// it. What belongs to the host's own state (Own) goes with the names.
-func Wire(p policy.Policy) (*skepv1.BoxPolicy, error) {
+// it. What belongs to the host's own state (Own) goes with the names; secrets are those of
+// p.Bound.
+func Wire(p policy.Policy, secrets []*skepv1.BoxSecret) (*skepv1.BoxPolicy, error) {
 	c := p.Ceiling
 	out := &skepv1.BoxPolicy{
-		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model, AskUnlisted: p.AskUnlisted, NoDesk: p.NoDesk, Answers: wireAnswers(p.Answers),
+		Rules: wireRules(p.Rules), ResolvedAddresses: wireRanges(p.Resolved), Model: p.Model, AskUnlisted: p.AskUnlisted, NoDesk: p.NoDesk, Answers: wireAnswers(p.Answers), Secrets: secrets,
 		Ceiling: &skepv1.BoxCeiling{
 			Limits: c.Limits, Allow: wireRules(c.Allow), ResolvedAddresses: wireRanges(c.Resolved), Deny: wireRules(c.Deny),
 			Open: wireRanges(c.Open), NoFloor: c.NoFloor, MixedRefuse: c.Mixed, Proxy: wireProxy(c.Proxy),
@@ -101,6 +116,9 @@ func Wire(p policy.Policy) (*skepv1.BoxPolicy, error) {
 	bound, ok := proto.Clone(out).(*skepv1.BoxPolicy)
 	if x := bound.GetCeiling().GetProxy(); ok && x != nil {
 		x.Auth = "" // a digest is told to everyone
+	}
+	for _, s := range bound.GetSecrets() {
+		s.Placeholder = "" // another one in every cell, and no part of what is allowed
 	}
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(bound)
 	if err != nil {

@@ -74,6 +74,10 @@ func (s *service) handle(c *h2.Call) {
 		c.Go(func() { s.draft(c) })
 	case c.Path == serviceName+"Asked" && c.Content == unary:
 		s.asked(c)
+	case c.Path == serviceName+"UseSecret" && c.Content == unary:
+		c.Go(func() { s.useSecret(c) }) // likewise
+	case c.Path == serviceName+"Trust" && c.Content == unary:
+		answer(c, s.trust(c.Body))
 	case c.Path == serviceName+"Watch" && c.Content == streaming:
 		s.watch(c)
 	default:

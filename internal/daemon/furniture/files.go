@@ -55,13 +55,14 @@ func machineID() string {
 	return hex.EncodeToString(raw[:])
 }
 
-// Environment is the agent's, complete: ours, then what the profile passes, then
-// what it sets. passed must hold only names that the profile lists.
-func Environment(passed, set map[string]string) []string {
+// Environment is the agent's, complete: ours, then the parts, of which a later one counts:
+// what the profile passes, which must hold only names that it lists, what it sets, and the
+// placeholders of its secrets.
+func Environment(parts ...map[string]string) []string {
 	all := map[string]string{
 		"PATH": Path, "HOME": Home, "TMPDIR": "/tmp", "USER": User, "LOGNAME": User, "SHELL": Shell,
 	}
-	for _, from := range []map[string]string{passed, set} {
+	for _, from := range parts {
 		for name, value := range from {
 			all[name] = value
 		}

@@ -37,9 +37,9 @@ func TestFiles(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	t.Setenv("SKEP_CANARY", "leak")
-	env := Environment(map[string]string{"TERM": "xterm", "HOME": "/elsewhere"}, map[string]string{"CI": "1", "TERM": "dumb"})
+	env := Environment(map[string]string{"TERM": "xterm", "HOME": "/elsewhere"}, map[string]string{"CI": "1", "TERM": "dumb"}, map[string]string{"GH_TOKEN": "skep-secret-gh-01234567"})
 	for name, want := range map[string]string{
-		"TERM": "dumb", "CI": "1", "HOME": "/elsewhere", "PATH": Path, "USER": "agent", "TMPDIR": "/tmp", "SKEP_CANARY": "",
+		"TERM": "dumb", "CI": "1", "GH_TOKEN": "skep-secret-gh-01234567", "HOME": "/elsewhere", "PATH": Path, "USER": "agent", "TMPDIR": "/tmp", "SKEP_CANARY": "",
 	} {
 		if got := Lookup(env, name); got != want {
 			t.Errorf("%s=%s, want %s", name, got, want)

@@ -13,12 +13,13 @@ import (
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/models"
+	"skep.dev/skep/internal/daemon/secrets"
 	"skep.dev/skep/internal/handover"
 	"skep.dev/skep/internal/handover/bequest"
 )
 
 // Version is the version of State.
-const Version = 2
+const Version = 3
 
 // State is all that a skepd leaves to the one that takes its place (L20a), but what stands
 // in the state directory. The worker's connection goes by its flag.
@@ -44,4 +45,5 @@ type Cell struct {
 	Running  json.RawMessage `json:"running"`
 	Boundary boxes.Left      `json:"boundary"`
 	Keys     *keys.Left      `json:"keys,omitempty"`
+	Secrets  *secrets.Left   `json:"secrets,omitempty"`
 }

@@ -28,7 +28,7 @@ const shmSize = 1 << 20
 func Spec(dir, program, id string, hostPid int) (s *cell.Spec, err error) {
 	s = &cell.Spec{
 		ID: id, Hostname: "selftest", Argv: []string{prove.Program, "prove", strconv.Itoa(hostPid)}, Dir: "/",
-		Env: furniture.Environment(nil, nil), HomePath: furniture.Home, ShmSize: shmSize, Limits: cell.Limits{Pids: pids},
+		Env: furniture.Environment(), HomePath: furniture.Home, ShmSize: shmSize, Limits: cell.Limits{Pids: pids},
 		Narrow: []cell.Narrow{{Path: prove.Dir, Kind: cell.Hidden}},
 	}
 	if s.Home, err = furniture.MakeDir(filepath.Join(dir, "home")); err != nil {

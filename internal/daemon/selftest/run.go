@@ -85,3 +85,6 @@ func (unrecorded) Draft(string, *skepv1.DraftRequest) (string, error) { return "
 
 // Asked implements boxlink.Recorder.
 func (unrecorded) Asked(string, string) string { return "" }
+
+// UseSecret implements boxlink.Recorder.
+func (unrecorded) UseSecret(string, *skepv1.UseSecretRequest) error { return nil }

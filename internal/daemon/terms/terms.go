@@ -112,6 +112,16 @@ func Rights(p *profile.Profile, plan *pathplan.Plan) []string {
 	for _, r := range p.Resolved {
 		out = append(out, "resolved_addresses cidr="+r.Prefix.String()+" ports="+r.Ports.String())
 	}
+	for _, s := range p.Secrets {
+		text := "secret " + s.Right().String()
+		if s.Set {
+			text += " set=true"
+		}
+		if s.End {
+			text += " on_misuse=end"
+		}
+		out = append(out, text)
+	}
 	if len(p.Model.Roles) > 0 {
 		out = append(out, "model "+p.Model.String())
 	}

@@ -77,7 +77,7 @@ func (a *answer) pass() error {
 		if err := a.watched(strings.NewReader(h.raw), pieces{to: a.f.agent}); err != nil {
 			return err
 		}
-		a.begun = true
+		a.begun = h.status >= 200 || h.status == 101 // a refusal may still follow the others
 		switch {
 		case h.status == 101:
 			a.upgraded = h.upgrade

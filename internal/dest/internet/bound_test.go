@@ -1,10 +1,13 @@
 package internet
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
 	"net"
+	"strconv"
+	"strings"
 	"testing"
 
 	"skep.dev/skep/internal/boundary"
@@ -22,6 +25,15 @@ func (c taken) Carry(_ context.Context, p boundary.Permit, agent, up net.Conn, h
 	}
 	c <- hello
 	return boundary.End{Up: 7, Inner: inner}
+}
+
+func (c taken) Stray(context.Context, flow.Request, string) func([]byte) flow.Reason {
+	return func(b []byte) flow.Reason {
+		if bytes.Contains(b, []byte("MARK")) {
+			return flow.SecretNotBound
+		}
+		return flow.None
+	}
 }
 
 // A flow to a bound name goes to the interceptor with its hello, and is never relayed as it
@@ -76,4 +88,34 @@ func TestInterceptedFlows(t *testing.T) {
 	_ = c.CloseWrite()
 	_, _ = io.ReadAll(c)
 	want("a name without a secret", flow.None, 11)
+}
+
+// TestBS4PlainRequests: a placeholder in the head or the body of a plain request of a cell
+// with secrets refuses it, and the destination never has the whole of it (B129).
+func TestBS4PlainRequests(t *testing.T) {
+	sink := &sink{}
+	port, _ := serve(t, sink.serve)
+	rule := local(t, "a.test", port)
+	rule.HTTP = true
+	l := newLab(t, rule)
+	l.dest.Intercept(make(taken, 1))
+	head := "POST /x HTTP/1.1\r\nHost: a.test:" + strconv.Itoa(int(port)) + "\r\n"
+	for what, text := range map[string]string{
+		"head": head + "X: MARK\r\nContent-Length: 0\r\n\r\n", "body": head + "Content-Length: 8\r\n\r\n....MARK", "chunk": head + "Transfer-Encoding: chunked\r\n\r\n4\r\nMARK\r\n0\r\n\r\n",
+	} {
+		c := l.connect("a.test", port)
+		_, _ = io.WriteString(c, text)
+		answer, _ := io.ReadAll(c)
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 403 ") || !strings.Contains(string(answer), "secret-not-bound") {
+			t.Errorf("%s: %q", what, answer)
+		}
+		if r := l.last(); r.Verdict.Reason != flow.SecretNotBound {
+			t.Errorf("%s: %s", what, r.Verdict.Reason.Token())
+		}
+	}
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	if strings.Contains(sink.got.String(), "MARK") {
+		t.Errorf("the destination got %q", sink.got.String())
+	}
 }

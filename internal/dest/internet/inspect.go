@@ -100,12 +100,24 @@ func (r *relay) serveHTTP() (flow.Reason, error) {
 			return flow.None, err
 		}
 		h, err := route.ReadHead(in, r.permit.Request().Port, first)
-		if why := r.judge(&h, err); why != flow.None {
+		why := r.judge(&h, err)
+		var stray func([]byte) flow.Reason
+		if why == flow.None && err == nil {
+			if stray = r.strays(h.Inner.Path); stray != nil {
+				why = stray(h.Raw)
+			}
+		}
+		if why != flow.None {
 			r.refuseHTTP(why, first)
 			return why, errRefused
 		}
 		if err == nil {
-			err = r.forward(in, h)
+			err = r.forward(in, h, stray)
+		}
+		var found *strayError
+		if errors.As(err, &found) {
+			r.answer(route.Answer(found.why))
+			return found.why, errRefused
 		}
 		upgraded := false
 		if first {
@@ -164,7 +176,7 @@ func (r *relay) await(in *bufio.Reader) error {
 	}
 }
 
-func (r *relay) forward(in *bufio.Reader, h route.Head) error {
+func (r *relay) forward(in *bufio.Reader, h route.Head, stray func([]byte) flow.Reason) error {
 	head := h.Raw
 	if id := r.permit.Correlate(); id != "" {
 		head = h.With("X-Skep-Flow", id)
@@ -174,7 +186,7 @@ func (r *relay) forward(in *bufio.Reader, h route.Head) error {
 	}
 	r.meter.Touch()
 	_ = r.agent.SetReadDeadline(time.Now().Add(r.idle))
-	_, err := route.CopyBody(counted{r}, in, h)
+	_, err := route.CopyBody(counted{r, stray}, in, h)
 	var fault *route.HeadError
 	if errors.As(err, &fault) {
 		return fmt.Errorf("body of a request: %w", err)
@@ -290,9 +302,17 @@ func (r *relay) linger(text string) {
 
 // counted is the server as a writer of body bytes. The agent's deadline moves on
 // with each piece, so that slow is not idle.
-type counted struct{ r *relay }
+type counted struct {
+	r     *relay
+	stray func([]byte) flow.Reason // may be nil
+}
 
 func (c counted) Write(b []byte) (int, error) {
+	if c.stray != nil {
+		if why := c.stray(b); why != flow.None {
+			return 0, &strayError{why}
+		}
+	}
 	if err := c.r.send(c.r.up, b, &c.r.meter.Up); err != nil {
 		return 0, err
 	}

@@ -45,10 +45,11 @@ type relay struct {
 	idle      time.Duration
 	ctx       context.Context
 
-	inner     flow.Inner
-	down      bool          // the server's bytes are relayed
-	ahead     chan struct{} // closed when what was read ahead is written; nil without it
-	answering atomic.Bool   // the agent gets an answer of ours: leave its end open
+	inner       flow.Inner
+	interceptor *Interceptor  // nil where the cell has no secrets
+	down        bool          // the server's bytes are relayed
+	ahead       chan struct{} // closed when what was read ahead is written; nil without it
+	answering   atomic.Bool   // the agent gets an answer of ours: leave its end open
 }
 
 // errIdle says that nothing moved for too long; errRefused that the inner check
@@ -66,9 +67,9 @@ func (u *upstream) Carry(ctx context.Context, agent net.Conn) boundary.End {
 		boundary.Reset(u.conn)
 		return boundary.End{Reason: flow.DialFailed}
 	}
-	r := &relay{agent: c, up: u.conn, permit: u.permit, bytes: u.permit.Bytes(), idle: u.permit.Idle(), ctx: ctx}
+	r := &relay{agent: c, up: u.conn, permit: u.permit, bytes: u.permit.Bytes(), idle: u.permit.Idle(), ctx: ctx, interceptor: u.dest.interceptor.Load()}
 	if u.permit.Intercepted() {
-		return r.intercept(u.dest.interceptor.Load())
+		return r.intercept(r.interceptor)
 	}
 	var err error
 	if r.flow, err = u.dest.loop.New(r.agent, r.up, &r.meter, r.bytes, r.idle); err != nil {

@@ -36,6 +36,8 @@ type Defaults struct {
 	// Deny: the rules take away. Their port ranges include the mail ports,
 	// which in a rule that grants must each be named (B82).
 	Deny bool
+	// Bound tells where a secret goes, whose requests are read inside TLS; nil: nowhere.
+	Bound func(host string, port uint16) bool
 }
 
 // NetKeys are the keys of a rule, for the published schema too.
@@ -112,7 +114,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["resolve"]; ok {
 		rule.Resolve = resolve(r, v)
 	}
-	requests(r, &rule, f)
+	requests(r, &rule, f, d)
 	if v, ok := f["ask"]; ok {
 		rule.Ask, _ = r.Flag(v, "ask")
 	}

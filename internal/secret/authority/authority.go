@@ -7,7 +7,8 @@
 //   - The intermediate has the bound names and no address in critical constraints, so
 //     that whoever had its key could sign for no other site. They are not in the root,
 //     where some clients do not look.
-//   - Keys are in memory only, and have no way out of it.
+//   - Keys are in memory only. One way leads out of it, to the box that takes the place of
+//     the one that made them (Leave).
 package authority
 
 import (

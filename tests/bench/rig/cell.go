@@ -218,3 +218,6 @@ func (r *Rig) Draft(string, *skepv1.DraftRequest) (string, error) { return "", n
 
 // Asked implements boxlink.Recorder.
 func (r *Rig) Asked(string, string) string { return "" }
+
+// UseSecret implements boxlink.Recorder.
+func (r *Rig) UseSecret(string, *skepv1.UseSecretRequest) error { return nil }

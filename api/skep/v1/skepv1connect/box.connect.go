@@ -45,6 +45,10 @@ const (
 	BoxServiceDraftProcedure = "/skep.v1.BoxService/Draft"
 	// BoxServiceAskedProcedure is the fully-qualified name of the BoxService's Asked RPC.
 	BoxServiceAskedProcedure = "/skep.v1.BoxService/Asked"
+	// BoxServiceTrustProcedure is the fully-qualified name of the BoxService's Trust RPC.
+	BoxServiceTrustProcedure = "/skep.v1.BoxService/Trust"
+	// BoxServiceUseSecretProcedure is the fully-qualified name of the BoxService's UseSecret RPC.
+	BoxServiceUseSecretProcedure = "/skep.v1.BoxService/UseSecret"
 )
 
 // BoxServiceClient is a client for the skep.v1.BoxService service.
@@ -61,6 +65,10 @@ type BoxServiceClient interface {
 	// Draft puts a rule that the agent asks for to a person (B232), and Asked waits for what becomes of it.
 	Draft(context.Context, *connect.Request[v1.DraftRequest]) (*connect.Response[v1.DraftResponse], error)
 	Asked(context.Context, *connect.Request[v1.AskedRequest]) (*connect.Response[v1.AskedResponse], error)
+	// Trust tells, before Ready, what a cell with secrets is to trust: the root of the box's own authority (B124). A successor, which has another box's, does not call it.
+	Trust(context.Context, *connect.Request[v1.TrustRequest]) (*connect.Response[v1.TrustResponse], error)
+	// UseSecret records that a value is about to be filled in, or why a request was refused. It is durable when the answer arrives; an error means that nothing is filled in.
+	UseSecret(context.Context, *connect.Request[v1.UseSecretRequest]) (*connect.Response[v1.UseSecretResponse], error)
 }
 
 // NewBoxServiceClient constructs a client for the skep.v1.BoxService service. By default, it uses
@@ -110,17 +118,31 @@ func NewBoxServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(boxServiceMethods.ByName("Asked")),
 			connect.WithClientOptions(opts...),
 		),
+		trust: connect.NewClient[v1.TrustRequest, v1.TrustResponse](
+			httpClient,
+			baseURL+BoxServiceTrustProcedure,
+			connect.WithSchema(boxServiceMethods.ByName("Trust")),
+			connect.WithClientOptions(opts...),
+		),
+		useSecret: connect.NewClient[v1.UseSecretRequest, v1.UseSecretResponse](
+			httpClient,
+			baseURL+BoxServiceUseSecretProcedure,
+			connect.WithSchema(boxServiceMethods.ByName("UseSecret")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // boxServiceClient implements BoxServiceClient.
 type boxServiceClient struct {
-	watch  *connect.Client[v1.WatchRequest, v1.WatchResponse]
-	record *connect.Client[v1.RecordRequest, v1.RecordResponse]
-	ready  *connect.Client[v1.ReadyRequest, v1.ReadyResponse]
-	lease  *connect.Client[v1.LeaseRequest, v1.LeaseResponse]
-	draft  *connect.Client[v1.DraftRequest, v1.DraftResponse]
-	asked  *connect.Client[v1.AskedRequest, v1.AskedResponse]
+	watch     *connect.Client[v1.WatchRequest, v1.WatchResponse]
+	record    *connect.Client[v1.RecordRequest, v1.RecordResponse]
+	ready     *connect.Client[v1.ReadyRequest, v1.ReadyResponse]
+	lease     *connect.Client[v1.LeaseRequest, v1.LeaseResponse]
+	draft     *connect.Client[v1.DraftRequest, v1.DraftResponse]
+	asked     *connect.Client[v1.AskedRequest, v1.AskedResponse]
+	trust     *connect.Client[v1.TrustRequest, v1.TrustResponse]
+	useSecret *connect.Client[v1.UseSecretRequest, v1.UseSecretResponse]
 }
 
 // Watch calls skep.v1.BoxService.Watch.
@@ -153,6 +175,16 @@ func (c *boxServiceClient) Asked(ctx context.Context, req *connect.Request[v1.As
 	return c.asked.CallUnary(ctx, req)
 }
 
+// Trust calls skep.v1.BoxService.Trust.
+func (c *boxServiceClient) Trust(ctx context.Context, req *connect.Request[v1.TrustRequest]) (*connect.Response[v1.TrustResponse], error) {
+	return c.trust.CallUnary(ctx, req)
+}
+
+// UseSecret calls skep.v1.BoxService.UseSecret.
+func (c *boxServiceClient) UseSecret(ctx context.Context, req *connect.Request[v1.UseSecretRequest]) (*connect.Response[v1.UseSecretResponse], error) {
+	return c.useSecret.CallUnary(ctx, req)
+}
+
 // BoxServiceHandler is an implementation of the skep.v1.BoxService service.
 type BoxServiceHandler interface {
 	// Watch gives the assignment first, then what changes, until the cell ends. When the stream breaks, the box ends.
@@ -167,6 +199,10 @@ type BoxServiceHandler interface {
 	// Draft puts a rule that the agent asks for to a person (B232), and Asked waits for what becomes of it.
 	Draft(context.Context, *connect.Request[v1.DraftRequest]) (*connect.Response[v1.DraftResponse], error)
 	Asked(context.Context, *connect.Request[v1.AskedRequest]) (*connect.Response[v1.AskedResponse], error)
+	// Trust tells, before Ready, what a cell with secrets is to trust: the root of the box's own authority (B124). A successor, which has another box's, does not call it.
+	Trust(context.Context, *connect.Request[v1.TrustRequest]) (*connect.Response[v1.TrustResponse], error)
+	// UseSecret records that a value is about to be filled in, or why a request was refused. It is durable when the answer arrives; an error means that nothing is filled in.
+	UseSecret(context.Context, *connect.Request[v1.UseSecretRequest]) (*connect.Response[v1.UseSecretResponse], error)
 }
 
 // NewBoxServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -212,6 +248,18 @@ func NewBoxServiceHandler(svc BoxServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(boxServiceMethods.ByName("Asked")),
 		connect.WithHandlerOptions(opts...),
 	)
+	boxServiceTrustHandler := connect.NewUnaryHandler(
+		BoxServiceTrustProcedure,
+		svc.Trust,
+		connect.WithSchema(boxServiceMethods.ByName("Trust")),
+		connect.WithHandlerOptions(opts...),
+	)
+	boxServiceUseSecretHandler := connect.NewUnaryHandler(
+		BoxServiceUseSecretProcedure,
+		svc.UseSecret,
+		connect.WithSchema(boxServiceMethods.ByName("UseSecret")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skep.v1.BoxService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case BoxServiceWatchProcedure:
@@ -226,6 +274,10 @@ func NewBoxServiceHandler(svc BoxServiceHandler, opts ...connect.HandlerOption) 
 			boxServiceDraftHandler.ServeHTTP(w, r)
 		case BoxServiceAskedProcedure:
 			boxServiceAskedHandler.ServeHTTP(w, r)
+		case BoxServiceTrustProcedure:
+			boxServiceTrustHandler.ServeHTTP(w, r)
+		case BoxServiceUseSecretProcedure:
+			boxServiceUseSecretHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -257,4 +309,12 @@ func (UnimplementedBoxServiceHandler) Draft(context.Context, *connect.Request[v1
 
 func (UnimplementedBoxServiceHandler) Asked(context.Context, *connect.Request[v1.AskedRequest]) (*connect.Response[v1.AskedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.Asked is not implemented"))
+}
+
+func (UnimplementedBoxServiceHandler) Trust(context.Context, *connect.Request[v1.TrustRequest]) (*connect.Response[v1.TrustResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.Trust is not implemented"))
+}
+
+func (UnimplementedBoxServiceHandler) UseSecret(context.Context, *connect.Request[v1.UseSecretRequest]) (*connect.Response[v1.UseSecretResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.BoxService.UseSecret is not implemented"))
 }

@@ -67,6 +67,8 @@ const (
 	SkepMergeUndoProcedure = "/skep.v1.Skep/MergeUndo"
 	// SkepDropProcedure is the fully-qualified name of the Skep's Drop RPC.
 	SkepDropProcedure = "/skep.v1.Skep/Drop"
+	// SkepRefreshProcedure is the fully-qualified name of the Skep's Refresh RPC.
+	SkepRefreshProcedure = "/skep.v1.Skep/Refresh"
 	// SkepListApprovalsProcedure is the fully-qualified name of the Skep's ListApprovals RPC.
 	SkepListApprovalsProcedure = "/skep.v1.Skep/ListApprovals"
 	// SkepDecideApprovalProcedure is the fully-qualified name of the Skep's DecideApproval RPC.
@@ -114,6 +116,8 @@ type SkepClient interface {
 	// or MergeAbort, with undo, tells what became of that.
 	MergeUndo(context.Context, *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error)
 	Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error)
+	// Refresh gives a running cell the values of its secrets anew. Without a ticket it tells what to open; with one it reads what was opened.
+	Refresh(context.Context, *connect.Request[v1.RefreshRequest]) (*connect.Response[v1.RefreshResponse], error)
 	// ListApprovals shows what people are asked, and what they have said for good.
 	ListApprovals(context.Context, *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error)
 	// DecideApproval takes the answer to a card that was read under its hash. It holds when the call returns.
@@ -230,6 +234,12 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			connect.WithSchema(skepMethods.ByName("Drop")),
 			connect.WithClientOptions(opts...),
 		),
+		refresh: connect.NewClient[v1.RefreshRequest, v1.RefreshResponse](
+			httpClient,
+			baseURL+SkepRefreshProcedure,
+			connect.WithSchema(skepMethods.ByName("Refresh")),
+			connect.WithClientOptions(opts...),
+		),
 		listApprovals: connect.NewClient[v1.ListApprovalsRequest, v1.ListApprovalsResponse](
 			httpClient,
 			baseURL+SkepListApprovalsProcedure,
@@ -309,6 +319,7 @@ type skepClient struct {
 	mergeAbort     *connect.Client[v1.MergeAbortRequest, v1.Cell]
 	mergeUndo      *connect.Client[v1.MergeUndoRequest, v1.Cell]
 	drop           *connect.Client[v1.DropRequest, v1.Cell]
+	refresh        *connect.Client[v1.RefreshRequest, v1.RefreshResponse]
 	listApprovals  *connect.Client[v1.ListApprovalsRequest, v1.ListApprovalsResponse]
 	decideApproval *connect.Client[v1.DecideApprovalRequest, v1.Card]
 	revokeApproval *connect.Client[v1.RevokeApprovalRequest, v1.RevokeApprovalResponse]
@@ -391,6 +402,11 @@ func (c *skepClient) Drop(ctx context.Context, req *connect.Request[v1.DropReque
 	return c.drop.CallUnary(ctx, req)
 }
 
+// Refresh calls skep.v1.Skep.Refresh.
+func (c *skepClient) Refresh(ctx context.Context, req *connect.Request[v1.RefreshRequest]) (*connect.Response[v1.RefreshResponse], error) {
+	return c.refresh.CallUnary(ctx, req)
+}
+
 // ListApprovals calls skep.v1.Skep.ListApprovals.
 func (c *skepClient) ListApprovals(ctx context.Context, req *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error) {
 	return c.listApprovals.CallUnary(ctx, req)
@@ -466,6 +482,8 @@ type SkepHandler interface {
 	// or MergeAbort, with undo, tells what became of that.
 	MergeUndo(context.Context, *connect.Request[v1.MergeUndoRequest]) (*connect.Response[v1.Cell], error)
 	Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error)
+	// Refresh gives a running cell the values of its secrets anew. Without a ticket it tells what to open; with one it reads what was opened.
+	Refresh(context.Context, *connect.Request[v1.RefreshRequest]) (*connect.Response[v1.RefreshResponse], error)
 	// ListApprovals shows what people are asked, and what they have said for good.
 	ListApprovals(context.Context, *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error)
 	// DecideApproval takes the answer to a card that was read under its hash. It holds when the call returns.
@@ -578,6 +596,12 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 		connect.WithSchema(skepMethods.ByName("Drop")),
 		connect.WithHandlerOptions(opts...),
 	)
+	skepRefreshHandler := connect.NewUnaryHandler(
+		SkepRefreshProcedure,
+		svc.Refresh,
+		connect.WithSchema(skepMethods.ByName("Refresh")),
+		connect.WithHandlerOptions(opts...),
+	)
 	skepListApprovalsHandler := connect.NewUnaryHandler(
 		SkepListApprovalsProcedure,
 		svc.ListApprovals,
@@ -668,6 +692,8 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 			skepMergeUndoHandler.ServeHTTP(w, r)
 		case SkepDropProcedure:
 			skepDropHandler.ServeHTTP(w, r)
+		case SkepRefreshProcedure:
+			skepRefreshHandler.ServeHTTP(w, r)
 		case SkepListApprovalsProcedure:
 			skepListApprovalsHandler.ServeHTTP(w, r)
 		case SkepDecideApprovalProcedure:
@@ -751,6 +777,10 @@ func (UnimplementedSkepHandler) MergeUndo(context.Context, *connect.Request[v1.M
 
 func (UnimplementedSkepHandler) Drop(context.Context, *connect.Request[v1.DropRequest]) (*connect.Response[v1.Cell], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Drop is not implemented"))
+}
+
+func (UnimplementedSkepHandler) Refresh(context.Context, *connect.Request[v1.RefreshRequest]) (*connect.Response[v1.RefreshResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Refresh is not implemented"))
 }
 
 func (UnimplementedSkepHandler) ListApprovals(context.Context, *connect.Request[v1.ListApprovalsRequest]) (*connect.Response[v1.ListApprovalsResponse], error) {
