@@ -58,10 +58,10 @@ func random(t *testing.T) string {
 }
 
 // sh runs a script in a cell.
-func (h *host) sh(script string) journey.Result {
-	h.t.Helper()
-	r := h.Try("run", "--yes", "--quiet", "--profile", h.profile, "--", "/bin/sh", "-c", script)
-	h.t.Logf("%s\n%d: %s%s", script, r.Code, r.Out, r.Err)
+func (v *vault) sh(script string) journey.Result {
+	v.t.Helper()
+	r := v.Try("run", "--yes", "--quiet", "--profile", v.profile, "--", "/bin/sh", "-c", script)
+	v.t.Logf("%s\n%d: %s%s", script, r.Code, r.Out, r.Err)
 	return r
 }
 
