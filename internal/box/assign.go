@@ -305,6 +305,8 @@ func (r *reader) rule(b []byte) policy.Rule {
 			rule.Ask = r.flag(f)
 		case 19:
 			rule.Hold = time.Duration(r.number(f, uint64(policy.MaxHold.Milliseconds()))) * time.Millisecond
+		case 20:
+			rule.NoECH = r.flag(f)
 		default:
 			r.unknown("a rule", f)
 		}

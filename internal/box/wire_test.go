@@ -33,7 +33,7 @@ func fullRule() *skepv1.BoxRule {
 	return &skepv1.BoxRule{
 		Id: "r", Line: 70000, Ports: []*skepv1.BoxPorts{{First: 80, Last: 81}, {First: 443, Last: 443}},
 		Tcp: true, Udp: true, Inner: "tls", Http: true, Resolve: []string{"192.0.2.7", "::ffff:192.0.2.8"},
-		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true, Ask: true, HoldMilliseconds: 5000,
+		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true, Ask: true, HoldMilliseconds: 5000, NoEch: true,
 	}
 }
 
@@ -67,7 +67,7 @@ func TestAssignmentIsRead(t *testing.T) {
 	ports, _ := right.NewPorts(right.PortRange{First: 80, Last: 81}, right.PortRange{First: 443, Last: 443})
 	all, _ := right.NewPorts(right.PortRange{First: 1, Last: 65535})
 	rule := policy.Rule{ID: "r", Line: 70000, Ports: ports, TCP: true, UDP: true, Inner: policy.InnerTLS, HTTP: true, Resolve: []netip.Addr{addr("192.0.2.7"), addr("192.0.2.8")},
-		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true, Ask: true, Hold: 5 * time.Second}
+		Methods: []string{"GET", "PUT"}, Paths: []string{"/a/*", "/b"}, EncodedSlash: true, Correlate: true, Ask: true, Hold: 5 * time.Second, NoECH: true}
 	r := [4]policy.Rule{rule, rule, rule, rule}
 	r[0].Name, r[1].Suffix, r[1].Depth, r[2].IP, r[3].CIDR = "a.test", "x.test", 3, addr("9.9.9.9"), netip.MustParsePrefix("9.9.0.0/16")
 	spans := []policy.Range{{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: all}}

@@ -56,6 +56,7 @@ const (
 	TLSNameMissing
 	TLSNameMismatch
 	TLSRequired
+	ECHRefused
 	HTTPRequired
 	NoOriginalDestination
 	SecretReflected
@@ -133,6 +134,7 @@ var table = [reasons]entry{
 	TLSNameMissing:        {token: "tls-name-missing"},
 	TLSNameMismatch:       {token: "tls-name-mismatch"},
 	TLSRequired:           {token: "tls-required"},
+	ECHRefused:            {token: "ech-refused"},
 	HTTPRequired:          {token: "http-required"},
 	NoOriginalDestination: {token: "no-original-destination"},
 	SecretReflected:       {token: "secret-reflected"},

@@ -79,6 +79,7 @@ type Inner struct {
 	Protocol Protocol
 	Name     string // TLS server name or HTTP Host, normalised; empty if none was sent or it is no name
 	ALPN     string // comma separated, TLS only
+	ECH      bool   // TLS only: the server name is perhaps not the one that is meant (B114)
 	Method   string // HTTP only
 	Path     string // HTTP only, without the query
 }

@@ -27,6 +27,7 @@ type demand struct {
 	bound    bool       // a secret is bound to where the flow goes
 	requests []requests // each of them must admit a request
 
+	noECH     bool
 	correlate bool
 	ask       bool
 	hold      time.Duration // of ask
@@ -35,7 +36,7 @@ type demand struct {
 // demands is the rule's own, with the default of its kind (B110). A literal that
 // must speak HTTP is checked: its Host must be the address (B112).
 func (r *Rule) demands() demand {
-	d := demand{inner: r.Inner, http: r.HTTP, correlate: r.Correlate, ask: r.Ask, hold: r.Hold}
+	d := demand{inner: r.Inner, http: r.HTTP, noECH: r.NoECH, correlate: r.Correlate, ask: r.Ask, hold: r.Hold}
 	switch {
 	case d.inner != InnerDefault:
 	case r.isLiteral() && !r.HTTP:
@@ -49,7 +50,7 @@ func (r *Rule) demands() demand {
 // and is the stricter of each.
 func (d demand) and(other demand) demand {
 	out := demand{inner: max(d.inner, other.inner), http: d.http || other.http, bound: d.bound || other.bound, requests: d.requests, correlate: d.correlate || other.correlate,
-		ask: d.ask || other.ask, hold: max(d.hold, other.hold)}
+		noECH: d.noECH || other.noECH, ask: d.ask || other.ask, hold: max(d.hold, other.hold)}
 	if len(other.requests) > 0 {
 		out.requests = slices.Concat(d.requests, other.requests)
 	}
@@ -118,6 +119,8 @@ func (d demand) fault(q flow.Request) flow.Reason {
 		switch {
 		case want == WantHTTP:
 			return flow.HTTPRequired
+		case d.noECH && q.Inner.ECH:
+			return flow.ECHRefused
 		case q.Name == "": // by literal with inner: tls: there is no name to compare
 			return flow.None
 		case q.Inner.Name == "":

@@ -173,3 +173,24 @@ func TestLiteralsCoverAndDoNotOverlap(t *testing.T) {
 		}
 	})
 }
+
+// B114: a hello that may hide a name is judged by the one it shows, unless a rule refuses it.
+func TestECH(t *testing.T) {
+	p := setting(t)
+	p.Rules = append(p.Rules, Rule{ID: "ech", Name: "plain.test", Ports: ports(t, "443"), TCP: true, NoECH: true},
+		Rule{ID: "same", Name: "plain.test", Ports: ports(t, "443"), TCP: true}, Rule{ID: "any", Name: "shown.test", Ports: ports(t, "443"), TCP: true})
+	for name, want := range map[string]flow.Reason{"plain.test": flow.ECHRefused, "shown.test": flow.None} {
+		q := out(name, 443)
+		q.Inner = flow.Inner{Protocol: flow.TLS, Name: name, ECH: true}
+		if v := DecideInner(q, p); v.Reason != want || v.Allowed() != (want == flow.None) {
+			t.Errorf("%s: %+v", name, v)
+		}
+		q.Inner.ECH = false
+		if v := DecideInner(q, p); !v.Allowed() {
+			t.Errorf("%s without: %+v", name, v)
+		}
+	}
+	if (Rule{ID: "x", Name: "x.test", TCP: true, NoECH: true, Inner: InnerOff}).Check() == nil {
+		t.Error("a rule that reads no hello judges it")
+	}
+}

@@ -50,6 +50,7 @@ type Rule struct {
 
 	Methods, Paths []string // of the requests that it admits; none: every one (B83)
 	EncodedSlash   bool     // Paths match paths with an encoded slash, too
+	NoECH          bool     // a TLS hello that may hide another name is refused (B114)
 	Correlate      bool     // requests that can be read carry the flow's id (B84)
 }
 
@@ -104,6 +105,8 @@ func (r Rule) Check() error {
 		return fmt.Errorf("rule %q: an inner check of a literal needs http, since it has no name", r.ID)
 	case r.Hold < 0 || r.Hold > MaxHold || r.Hold > 0 && !r.Ask:
 		return fmt.Errorf("rule %q: a hold belongs to ask and lasts at most %s", r.ID, MaxHold)
+	case r.NoECH && (r.Inner == InnerOff || r.Inner == InnerDefault && r.isLiteral()):
+		return fmt.Errorf("rule %q: without an inner check no hello is read", r.ID)
 	case r.Inner == InnerOff && r.HTTP:
 		return fmt.Errorf("rule %q: http and no inner check contradict each other", r.ID)
 	case r.limits() && (r.Inner == InnerOff || r.Inner == InnerTLS || r.UDP):

@@ -123,6 +123,12 @@ func netFields(r declared.NetRule) string {
 	if r.Ask {
 		parts = append(parts, "ask: true")
 	}
+	if r.Hold > 0 {
+		parts = append(parts, "hold: "+strict.FormatTime(r.Hold.Milliseconds()))
+	}
+	if r.NoECH {
+		parts = append(parts, "ech: refuse")
+	}
 	if r.EncodedSlash {
 		parts = append(parts, "encoded_slash: true")
 	}

@@ -69,7 +69,7 @@ net:
   - {name: db.corp.example, ports: [5432], resolve: [10.0.1.50]}
   - {ip: 192.0.2.1, ports: [80], http: true}
   - {name: api.example.org, ports: [80], methods: [POST, GET], paths: ["/repos/*", "/a%2fb"], encoded_slash: true, correlate: true}
-  - {name: upload.example.org, ask: true, hold: 1m30s}
+  - {name: upload.example.org, ask: true, hold: 1m30s, ech: refuse}
   - {cidr: 10.0.0.0/8, ports: [25]}
   - {name: "*", ports: [22], inner: off}
 unlisted: ask

@@ -99,6 +99,11 @@ func (f *First) records() bool {
 const (
 	recordAlert     = 0x15
 	recordHandshake = 0x16
+
+	// Extensions that hide the name that is meant: Encrypted Client Hello, with its drafts, and
+	// what went before it. A client that only pretends to hide one sends them, too.
+	firstECH, lastECH = 0xfe08, 0xfe0d
+	extensionESNI     = 0xffce
 )
 
 type sniffed int
@@ -187,6 +192,8 @@ func parseHello(b []byte) flow.Inner {
 			}
 		case kind == 16:
 			inner.ALPN = alpn(body)
+		case kind >= firstECH && kind <= lastECH, kind == extensionESNI:
+			inner.ECH = true
 		}
 	}
 	return inner

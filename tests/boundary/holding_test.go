@@ -9,7 +9,7 @@ import (
 	"skep.dev/skep/internal/testlab"
 )
 
-// answers reads what attempts that were made together came to.
+// answers reads what attempts that were made abreast came to.
 func answers(t *testing.T, r result) (words []string, millis []int64) {
 	t.Helper()
 	for _, one := range strings.Fields(r.Got) {
@@ -40,7 +40,7 @@ func TestBC47HoldInACell(t *testing.T) {
 			go func() { done <- h.try(attempts...) }()
 			return done
 		}
-		at := func(to string, n int) attempt { return attempt{How: "together", At: to, N: n} }
+		at := func(to string, n int) attempt { return attempt{How: "abreast", At: to, N: n} }
 
 		done := run(at("yes.test:7080", 3), at("six.test:7080", 1), at(public4+":7080", 2), at("no.test:7080", 1), at("no.test:7080", 1), at("once.test:7080", 1), at("once.test:7080", 1), at("late.test:7080", 2))
 		for _, q := range []struct{ name, how string }{{"yes.test", "--cell"}, {"six.test", "--cell"}, {public4, "--cell"}, {"no.test", "--deny"}, {"once.test", "--once"}, {"once.test", "--deny"}} {

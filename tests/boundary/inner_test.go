@@ -35,6 +35,30 @@ func TestBX10ServerNameInACell(t *testing.T) {
 	})
 }
 
+// TestBX14InACell: no key for a hidden name comes by DNS; a hello that hides one is judged by
+// the name that it shows, and where its rule refuses it, not one byte of it goes upstream.
+func TestBX14InACell(t *testing.T) {
+	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
+		lab.Host("ok.test", public4)
+		lab.Host("plain.test", public4)
+		lab.HTTPS(public4+":443", nil)
+		h := open(t, lab, "net: [{name: ok.test}, {name: plain.test, ech: refuse}]\n")
+		r := h.try(attempt{How: "ech", At: "ok.test:443", Say: "ok.test"}, attempt{How: "tls", At: "plain.test:443", Say: "plain.test"}, attempt{How: "ech", At: "plain.test:443", Say: "plain.test"},
+			attempt{How: "ech", At: "ok.test:443", Say: "other.test"})
+		if r[0].Got != "a handshake" || r[1].Got != "a handshake" || !strings.Contains(r[2].Err, "access denied") || !strings.Contains(r[3].Err, "access denied") {
+			t.Errorf("%+v", r)
+		}
+		for i, c := range lab.Reached(public4 + ":443") {
+			if (c.Received > 0) != (i < 2) {
+				t.Errorf("connection %d: %d bytes went upstream", i, c.Received)
+			}
+		}
+		record := h.record()
+		h.refused(record, "plain.test:443", "ech-refused")
+		h.refused(record, "ok.test:443", "tls-name-mismatch")
+	})
+}
+
 // TestBC44RequestsInACell: of plain HTTP a rule admits methods and paths, on every
 // request, and what was refused is explained without what the agent sent.
 func TestBC44RequestsInACell(t *testing.T) {

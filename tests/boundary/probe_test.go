@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"skep.dev/skep/internal/testlab"
 )
 
 const probeArgument = "probe"
@@ -66,7 +68,7 @@ func (a attempt) make() (string, error) {
 	switch a.How {
 	case "tcp", "udp", "unix":
 		return a.echo()
-	case "tls":
+	case "tls", "ech":
 		return a.tls()
 	case "http":
 		return a.http()
@@ -88,8 +90,8 @@ func (a attempt) make() (string, error) {
 		return a.bulk()
 	case "hold":
 		return a.hold()
-	case "together":
-		return a.together(), nil
+	case "abreast":
+		return a.abreast(), nil
 	case "datagrams":
 		return a.datagrams()
 	case "past the box":
@@ -158,8 +160,20 @@ func (a attempt) tls() (string, error) {
 	}
 	defer func() { _ = c.Close() }()
 	// Whose certificate it is, is not what is tried here.
-	t := tls.Client(c, &tls.Config{ServerName: a.Say, InsecureSkipVerify: true})
-	if err := t.Handshake(); err != nil {
+	config := &tls.Config{ServerName: a.Say, InsecureSkipVerify: true}
+	if a.How == "ech" { // Say is what is shown, and another name is meant
+		config.ServerName, config.MinVersion = "hidden.test", tls.VersionTLS13
+		config.EncryptedClientHelloRejectionVerify = func(tls.ConnectionState) error { return nil }
+		if config.EncryptedClientHelloConfigList, err = testlab.ECHFor(a.Say); err != nil {
+			return "", err
+		}
+	}
+	t := tls.Client(c, config)
+	err = t.Handshake()
+	if rejected := (*tls.ECHRejectionError)(nil); errors.As(err, &rejected) {
+		return "a handshake", nil // with whom it showed
+	}
+	if err != nil {
 		return "", err
 	}
 	return "a handshake", nil
@@ -213,9 +227,9 @@ func (a attempt) knock() (string, error) {
 	return "", err
 }
 
-// together connects N times at once, and says of each how it came out and after how many
+// abreast connects N times at once, and says of each how it came out and after how many
 // milliseconds, in the order of their answers.
-func (a attempt) together() string {
+func (a attempt) abreast() string {
 	answers, begin := make(chan string), time.Now()
 	for range a.N {
 		go func() {

@@ -1423,6 +1423,7 @@ type BoxRule struct {
 	Correlate        bool                   `protobuf:"varint,17,opt,name=correlate,proto3" json:"correlate,omitempty"`                                       // requests carry the flow's id
 	Ask              bool                   `protobuf:"varint,18,opt,name=ask,proto3" json:"ask,omitempty"`                                                   // a person is asked
 	HoldMilliseconds uint32                 `protobuf:"varint,19,opt,name=hold_milliseconds,json=holdMilliseconds,proto3" json:"hold_milliseconds,omitempty"` // how long a flow waits for the answer; 0: it is refused at once
+	NoEch            bool                   `protobuf:"varint,20,opt,name=no_ech,json=noEch,proto3" json:"no_ech,omitempty"`                                  // a TLS hello that may hide another name is refused
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1588,6 +1589,13 @@ func (x *BoxRule) GetHoldMilliseconds() uint32 {
 		return x.HoldMilliseconds
 	}
 	return 0
+}
+
+func (x *BoxRule) GetNoEch() bool {
+	if x != nil {
+		return x.NoEch
+	}
+	return false
 }
 
 type BoxPorts struct {
@@ -2454,7 +2462,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\x04auth\x18\x05 \x01(\tR\x04auth\x12\x16\n" +
 	"\x06direct\x18\x06 \x03(\tR\x06direct\x12\x17\n" +
 	"\aby_name\x18\a \x01(\bR\x06byName\x12\x10\n" +
-	"\x03udp\x18\b \x01(\bR\x03udp\"\xd6\x03\n" +
+	"\x03udp\x18\b \x01(\bR\x03udp\"\xed\x03\n" +
 	"\aBoxRule\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x12\n" +
@@ -2475,7 +2483,8 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\rencoded_slash\x18\x10 \x01(\bR\fencodedSlash\x12\x1c\n" +
 	"\tcorrelate\x18\x11 \x01(\bR\tcorrelate\x12\x10\n" +
 	"\x03ask\x18\x12 \x01(\bR\x03ask\x12+\n" +
-	"\x11hold_milliseconds\x18\x13 \x01(\rR\x10holdMilliseconds\"4\n" +
+	"\x11hold_milliseconds\x18\x13 \x01(\rR\x10holdMilliseconds\x12\x15\n" +
+	"\x06no_ech\x18\x14 \x01(\bR\x05noEch\"4\n" +
 	"\bBoxPorts\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\rR\x04last\"G\n" +

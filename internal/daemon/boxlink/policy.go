@@ -58,7 +58,7 @@ func Rules(rules []declared.NetRule) []policy.Rule {
 			ID: r.ID, Line: r.Line, Depth: r.Dest.Depth, Ports: r.Ports, TCP: r.Transports&right.TCP != 0,
 			UDP: r.Transports&right.UDP != 0, HTTP: r.HTTP, Resolve: r.Resolve,
 			Methods: r.Methods, Paths: r.Paths, EncodedSlash: r.EncodedSlash, Correlate: r.Correlate,
-			Ask: r.Ask, Hold: r.Hold,
+			Ask: r.Ask, Hold: r.Hold, NoECH: r.NoECH,
 		}
 		if rule.ID == "" {
 			rule.ID = declared.AutoID + strconv.Itoa(i+1)
@@ -136,7 +136,7 @@ func wireRules(rules []policy.Rule) []*skepv1.BoxRule {
 			Id: r.ID, Line: uint32(r.Line), Name: r.Name, Suffix: r.Suffix, Depth: uint32(r.Depth), Ports: ports(r.Ports),
 			Tcp: r.TCP, Udp: r.UDP, Http: r.HTTP, Resolve: addresses(r.Resolve),
 			Methods: r.Methods, Paths: r.Paths, EncodedSlash: r.EncodedSlash, Correlate: r.Correlate,
-			Ask: r.Ask, HoldMilliseconds: uint32(r.Hold.Milliseconds()),
+			Ask: r.Ask, HoldMilliseconds: uint32(r.Hold.Milliseconds()), NoEch: r.NoECH,
 			Inner: [...]string{policy.InnerDefault: "", policy.InnerOff: "off", policy.InnerName: "check", policy.InnerTLS: "tls"}[r.Inner],
 		}
 		if r.IP.IsValid() {

@@ -30,6 +30,8 @@ func ofOutcome(reason string) string {
 		return "a name that this host's resolver finds, or resolve: [ADDRESS] in its rule"
 	case "http-host-mismatch", "tls-name-mismatch", "tls-name-missing", "tls-required", "http-required":
 		return "what the rule's `inner` and `http` demand of the first bytes; inner: off demands nothing"
+	case "ech-refused":
+		return "ech: pass in its rule, or a client that sends no Encrypted Client Hello"
 	case "no-provider":
 		return "a target for the role in config.yaml of the operator"
 	}

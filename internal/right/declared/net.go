@@ -22,6 +22,8 @@ type NetRule struct {
 	Column int
 	// Hold is how long a flow waits for the person who is asked (B140); 0: it is refused.
 	Hold time.Duration
+	// NoECH refuses a TLS hello that may hide another name than its own (B114).
+	NoECH bool
 	// Correlate has HTTP requests that can be read carry the flow's id (B84).
 	Correlate bool
 }
@@ -43,7 +45,7 @@ type Defaults struct {
 // NetKeys are the keys of a rule, for the published schema too.
 func NetKeys() []string {
 	return []string{"name", "suffix", "ip", "cidr", "depth", "ports", "transports", "id", "inner", "http",
-		"resolve", "ask", "hold", "methods", "paths", "encoded_slash", "correlate", "udp"}
+		"resolve", "ask", "hold", "methods", "paths", "encoded_slash", "correlate", "udp", "ech"}
 }
 
 const netExample = "- {name: proxy.example.org}"
@@ -98,7 +100,7 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["id"]; ok {
 		rule.ID = id(r, v)
 	}
-	for _, key := range []string{"inner", "http", "resolve", "methods", "paths", "encoded_slash", "correlate", "ask", "hold"} {
+	for _, key := range []string{"inner", "http", "resolve", "methods", "paths", "encoded_slash", "correlate", "ask", "hold", "ech"} {
 		if v, ok := f[key]; ok && d.Deny {
 			r.Fault(v, key+" says how a flow must be, and "+what+" lets none through", "remove it")
 		}
@@ -118,6 +120,9 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	if v, ok := f["ask"]; ok {
 		rule.Ask, _ = r.Flag(v, "ask")
 	}
+	if v, ok := f["ech"]; ok {
+		rule.NoECH = ech(r, v, rule)
+	}
 	if v, ok := f["hold"]; ok {
 		rule.Hold = hold(r, v, rule.Ask)
 	}
@@ -131,6 +136,15 @@ func net(r *strict.Report, item *strict.Node, what string, d Defaults) (NetRule,
 	}
 	rule.Net = checked
 	return rule, true
+}
+
+// ech takes whether a hello may hide a name, which has to be read for that.
+func ech(r *strict.Report, v *strict.Node, rule NetRule) (refuse bool) {
+	word, _ := r.OneOf(v, "ech", "pass", "refuse")
+	if word == "refuse" && (rule.Inner == right.InnerOff || rule.Inner == right.InnerDefault && rule.Dest.Kind == right.Literal) {
+		r.Fault(v, "ech: refuse needs the first bytes to be read, and this rule reads none", "write inner: tls, or remove ech")
+	}
+	return word == "refuse"
 }
 
 // hold takes how long a flow waits for the answer.
@@ -267,8 +281,8 @@ func datagrams(r *strict.Report, rule *NetRule, f map[string]*strict.Node, d Def
 	if rule.Transports != right.UDP || d.Deny {
 		return
 	}
-	for _, key := range []string{"inner", "http"} {
-		if of, ok := f[key]; ok && of.Text != "off" && of.Text != "false" {
+	for _, key := range []string{"inner", "http", "ech"} {
+		if of, ok := f[key]; ok && of.Text != "off" && of.Text != "false" && of.Text != "pass" {
 			r.Fault(of, key+" says what a connection begins with, and a rule with transport udp alone carries datagrams", "remove it")
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"skep.dev/skep/internal/testlab"
 )
 
 // inner are about addresses behind names, and about what is said inside a tunnel.
@@ -19,6 +21,7 @@ func inner() []Case {
 		{ID: "BX-11", What: "a hello in one-byte segments is judged the same", Run: segments},
 		{ID: "BX-12", What: "what is no TLS passes on any port, and not under `inner: tls`", Run: noTLS},
 		{ID: "BX-13", What: "plain HTTP: Host on every request, and nothing but HTTP", Run: plainHTTP},
+		{ID: "BX-14", What: "a hello that may hide a name passes by the one it shows, and not under `ech: refuse`", Run: hiddenName},
 	}
 }
 
@@ -63,10 +66,15 @@ func wide(b *Bench) {
 // hello is the first message of a TLS client that asks for a name, or for none.
 func hello(b *Bench, name string) []byte {
 	b.Helper()
+	return helloOf(b, &tls.Config{ServerName: name, InsecureSkipVerify: true})
+}
+
+func helloOf(b *Bench, config *tls.Config) []byte {
+	b.Helper()
 	near, far := net.Pipe()
 	defer func() { _ = near.Close(); _ = far.Close() }()
 	go func() {
-		_ = tls.Client(far, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake() // a case sends no secret
+		_ = tls.Client(far, config).Handshake() // a case sends no secret
 	}()
 	_ = near.SetDeadline(time.Now().Add(answerTime))
 	head := make([]byte, 5)
@@ -98,6 +106,25 @@ func serverName(b *Bench) {
 	}
 	good := hello(b, "ok.test")
 	x.Opens(get("ok.test:P")).Echoes(b, string(good))
+}
+
+func hiddenName(b *Bench) {
+	x := b.Start(Setting{Allow: "    - {name: ok.test, ports: [P], resolve: [127.0.0.1]}\n    - {name: plain.test, ports: [P], resolve: [127.0.0.1], ech: refuse}\n"})
+	hidden := func(shown string) []byte {
+		list, err := testlab.ECHFor(shown)
+		if err != nil {
+			b.Fatalf("%v", err)
+		}
+		return helloOf(b, &tls.Config{ServerName: "hidden.test", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: list})
+	}
+	x.Opens(get("ok.test:P")).Echoes(b, string(hidden("ok.test")))
+	a := x.Opens(get("plain.test:P"))
+	_, _ = a.Conn.Write(hidden("plain.test"))
+	if got := readAll(a.Rest); got != denied {
+		b.Errorf("%q, want an alert and the end", got)
+	}
+	x.Await("of the hello", func(r Record) bool { return r.Kind == "outcome" && r.Reason == "ech-refused" && r.Bytes.Up == 0 })
+	x.Opens(get("plain.test:P")).Echoes(b, string(hello(b, "plain.test")))
 }
 
 func segments(b *Bench) {

@@ -115,7 +115,7 @@ func (c *Counts) ended(r link.Record, route string) {
 	}
 	outcome := "passed"
 	switch why, _ := flow.ParseReason(r.Reason); why {
-	case flow.TLSNameMissing, flow.TLSNameMismatch, flow.TLSRequired, flow.HTTPRequired, flow.HTTPHostMismatch, flow.MethodNotAllowed, flow.PathNotAllowed, flow.PathAmbiguous:
+	case flow.TLSNameMissing, flow.TLSNameMismatch, flow.TLSRequired, flow.ECHRefused, flow.HTTPRequired, flow.HTTPHostMismatch, flow.MethodNotAllowed, flow.PathNotAllowed, flow.PathAmbiguous:
 		outcome = "refused"
 	}
 	c.inner[outcome]++
@@ -215,7 +215,7 @@ func cameOut(why flow.Reason) string {
 	switch why {
 	case flow.ResolveFailed, flow.DialFailed, flow.UpstreamTLSFailed, flow.NoProvider, flow.ProxyFailed:
 		return "unreachable"
-	case flow.ResolvedAddressDenied, flow.TLSNameMissing, flow.TLSNameMismatch, flow.TLSRequired, flow.HTTPRequired, flow.HTTPHostMismatch, flow.MethodNotAllowed, flow.PathNotAllowed, flow.PathAmbiguous:
+	case flow.ResolvedAddressDenied, flow.TLSNameMissing, flow.TLSNameMismatch, flow.TLSRequired, flow.ECHRefused, flow.HTTPRequired, flow.HTTPHostMismatch, flow.MethodNotAllowed, flow.PathNotAllowed, flow.PathAmbiguous:
 		return "denied"
 	}
 	return "allowed"
