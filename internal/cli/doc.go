@@ -86,7 +86,7 @@ func (a *App) root() *cobra.Command {
 		commands  []*cobra.Command
 	}{
 		{"run", "Run and watch:", []*cobra.Command{a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.refreshCommand(), a.forwardCommand(), a.stopCommand()}},
-		{"read", "Read and decide:", []*cobra.Command{a.diffCommand(), a.mergeCommand(), a.dropCommand(), a.approveCommand(), a.whyCommand(), a.ledgerCommand()}},
+		{"read", "Read and decide:", []*cobra.Command{a.diffCommand(), a.mergeCommand(), a.dropCommand(), a.approveCommand(), a.whyCommand(), a.boxCommand(), a.ledgerCommand()}},
 		{"host", "Profiles and this host:", []*cobra.Command{a.checkCommand(), a.doctorCommand(), a.upCommand(), a.upgradeCommand(), a.modelCommand(), a.versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

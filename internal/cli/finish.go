@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 )
 
 // ended tells how a cell ended: in the result file, on stderr, by the status (L19).
-func (s *session) ended(c *skepv1.Cell) error {
+func (s *session) ended(ctx context.Context, c *skepv1.Cell) error {
 	if s.flags.result != "" {
 		if err := writeResult(s.flags.result, c); err != nil {
 			return err
@@ -33,6 +34,7 @@ func (s *session) ended(c *skepv1.Cell) error {
 	if err := s.footer(c); err != nil {
 		return err
 	}
+	s.tellRefused(ctx, c)
 	if c.ExitCode != 0 {
 		return &statusError{code: int(c.ExitCode)}
 	}

@@ -149,7 +149,7 @@ func commandRows(c *cobra.Command) (rows []manual.Row) {
 func TestEveryCommandHasAManual(t *testing.T) {
 	for _, r := range commandRows((&App{}).root()) {
 		words := strings.Fields(r.Head)[1:]
-		if words[0] == "ledger" || words[0] == "model" {
+		if words[0] == "ledger" || words[0] == "model" || words[0] == "box" {
 			words = words[:2]
 		} else {
 			words = words[:1]

@@ -258,7 +258,7 @@ func (s *session) detached(ctx context.Context, stream *events) error {
 		return err
 	}
 	if c.State == skepv1.CellState_CELL_STATE_FAILED {
-		return s.ended(c)
+		return s.ended(ctx, c)
 	}
 	if s.app.json {
 		return s.app.printJSON(c)
@@ -277,7 +277,7 @@ func (s *session) attended(ctx context.Context, stream *events, conn *os.File) e
 	// A quick agent may have ended before this first word of it; what it wrote is
 	// still on its way.
 	if c.State == skepv1.CellState_CELL_STATE_FAILED {
-		return s.ended(c)
+		return s.ended(ctx, c)
 	}
 	var shown terminal.LastLine
 	console := terminal.Console{In: s.app.In, Out: shown.Of(s.app.Out), Err: shown.Of(s.app.Err), Raw: s.raw}
@@ -314,7 +314,7 @@ func (s *session) attended(ctx context.Context, stream *events, conn *os.File) e
 	if last.err != nil {
 		return last.err
 	}
-	return s.ended(last.cell)
+	return s.ended(ctx, last.cell)
 }
 
 // heard is how a cell ended, or why that is not known.

@@ -55,7 +55,7 @@ func Statuses(c *cobra.Command) []Row {
 	}
 	rows := []Row{{"0", "done"}, {"1", "refused or failed; the sentence says why"}, {"2", "the command line is wrong"}}
 	switch c.CommandPath() {
-	case "skep", "skep attach", "skep diff", "skep drop", "skep forward", "skep ledger show", "skep logs", "skep merge", "skep stop", "skep why":
+	case "skep", "skep attach", "skep box denials", "skep diff", "skep drop", "skep forward", "skep ledger show", "skep logs", "skep merge", "skep stop", "skep why":
 		rows = append(rows, Row{"3", "no such cell, or no such event"})
 	}
 	switch c.CommandPath() {
