@@ -203,6 +203,9 @@ func (r *Report) Unsupported(at Pos, text, what string) {
 	r.Add(at, text, what+" is not supported by this build", "remove it; a later release enforces it")
 }
 
+// Hide keeps a line that may hold a secret out of every fault of the file.
+func (r *Report) Hide(at Pos) { r.secret = append(r.secret, at.Line) }
+
 // Secret notes a fault at a value that must not be repeated: its line is not
 // shown by any fault of the file.
 func (r *Report) Secret(at Pos, message, fix string) {

@@ -18,6 +18,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == probeArgument {
 		os.Exit(probe(os.Args[2]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == "fetch" {
+		os.Exit(fetch(os.Args[2]))
+	}
 	if len(os.Args) == 4 && os.Args[1] == streamArgument {
 		os.Exit(stream(os.Args[2], os.Args[3]))
 	}

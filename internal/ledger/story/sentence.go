@@ -105,9 +105,19 @@ func crossing(b kind.Body) string {
 			}
 			return s + because(b.Reason, "", 0, Remedy(b))
 		}
-		return say("secret %s for %s as %s", b.Secret, b.Host, b.Placement) + because(b.Reason, "", 0, "")
+		return secretUsed(b) + because(b.Reason, "", 0, "")
 	}
 	return ""
+}
+
+func secretUsed(b *kind.SecretUsed) string {
+	switch {
+	case b.Secret == "":
+		return say("a placeholder of no secret for %s", b.Host)
+	case b.Placement == "":
+		return say("secret %s for %s in no place of its own", b.Secret, b.Host)
+	}
+	return say("secret %s for %s as %s", b.Secret, b.Host, b.Placement)
 }
 
 func flow(f *kind.Flow) string {

@@ -42,7 +42,7 @@ func forged(t *testing.T, a *Authority, host string) *tls.Certificate {
 
 // The bound names are accepted now, by a clock that is behind and by one that is ahead
 // (BS-13); no other name, although the same key has signed for it (BS-8).
-func TestGoBelievesTheBoundNamesAlone(t *testing.T) {
+func TestBS8GoBelievesTheBoundNamesAlone(t *testing.T) {
 	a, pool, _ := lab(t)
 	verify := func(c *tls.Certificate, host string, at time.Time) error {
 		leaf, err := x509.ParseCertificate(c.Certificate[0])
@@ -112,7 +112,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-func TestOpenSSLBelievesTheBoundNamesAlone(t *testing.T) {
+func TestBS8OpenSSLBelievesTheBoundNamesAlone(t *testing.T) {
 	tool, err := exec.LookPath("openssl")
 	if err != nil {
 		t.Skip("there is no openssl here")
@@ -137,7 +137,7 @@ func TestOpenSSLBelievesTheBoundNamesAlone(t *testing.T) {
 	}
 }
 
-func TestCurlBelievesTheBoundNamesAlone(t *testing.T) {
+func TestBS8CurlBelievesTheBoundNamesAlone(t *testing.T) {
 	tool, err := exec.LookPath("curl")
 	if err != nil {
 		t.Skip("there is no curl here")

@@ -91,6 +91,12 @@ func Read(r *strict.Report, n *strict.Node, form Form) []Secret {
 
 func one(r *strict.Report, item *strict.Node, form Form) (Secret, bool) {
 	before := r.Len()
+	for _, f := range item.Fields {
+		if !slices.Contains(Keys(), f.Key) { // who does not know source may have written the value
+			r.Hide(f.At)
+			r.Hide(f.Value.Pos)
+		}
+	}
 	f, ok := r.Fields(item, "an entry of secrets", example, Keys())
 	if !ok {
 		return Secret{}, false
