@@ -114,6 +114,8 @@ func (a attempt) make() (string, error) {
 		return a.together()
 	case "events":
 		return a.events()
+	case "with a secret":
+		return a.withSecret()
 	case "agent":
 		return a.knockAgent()
 	case "own servers":
