@@ -92,6 +92,8 @@ func ofTheConnector() []Limit {
 		{"path of a socket; bundle; ids in it", "104 B; 256 KiB; 256 B", "agent", "start error; error; error", "connector.maxPath; bundle.maxID"},
 		{"credential; its file; the issuer's answer; a connection to it", "16 KiB; 64 KiB; 10s; 10s", "agent", "refused", "credential.maxToken; connector.maxCredential; credential.askTime; issuer.wholeTime"},
 		{"bundles of one call; of them at once; a call; its head", "256; 8; 64 MiB; 10s", "connector", "refused; next; refused; closed", "connector.MaxBatch; connector.maxCall; connector.headTime"},
+		{"a record of a connector's with skepd; its return after a replacement; until skepd ends what it has not detached", "30s; 10s; 15s", "connector", "not recorded; agents ended; agents ended", "connector.writeWithin; guests.comeBack; guests.endWithin"},
+		{"texts and rules of an agent in the ledger; what a connector has not read", "4096 B; 1000; 64", "connector", "refused; refused; not told again", "guests.maxText; guests.maxRules; guests.maxEvents"},
 	}
 }
 

@@ -59,11 +59,12 @@ func (d *Daemon) calls() []call {
 	}
 }
 
-// handler serves exactly the table.
+// handler serves exactly the table, and what guests add.
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, c := range d.calls() {
 		mux.Handle(c.procedure, c.may.Check(c.handler))
 	}
+	d.guests.Mount(mux, peer.OneOf(d.Owners)) // what a connector calls
 	return mux
 }

@@ -25,6 +25,7 @@ import (
 	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/furniture"
+	"skep.dev/skep/internal/daemon/guests"
 	"skep.dev/skep/internal/daemon/idle"
 	"skep.dev/skep/internal/daemon/left"
 	"skep.dev/skep/internal/daemon/measure"
@@ -32,6 +33,7 @@ import (
 	"skep.dev/skep/internal/daemon/reading"
 	"skep.dev/skep/internal/daemon/recording"
 	"skep.dev/skep/internal/daemon/resolvers"
+	"skep.dev/skep/internal/daemon/selftest"
 	"skep.dev/skep/internal/daemon/statelock"
 	"skep.dev/skep/internal/daemon/traffic"
 	"skep.dev/skep/internal/flow/limit"
@@ -63,7 +65,7 @@ type Config struct {
 	Orphan func(ctx context.Context, socket string) (was bool, err error)
 	// Walls keeps the proof of this host's walls, and Prover is the program that makes
 	// it in a cell (L10). Without them no cell is built.
-	Walls  Walls
+	Walls  selftest.Walls
 	Prover string
 	// Models makes the gateway, given what records its calls and what has the cells served
 	// again after it died; nil where there is none.
@@ -89,6 +91,7 @@ type Daemon struct {
 	cells    *cells.Store
 	house    *furniture.House
 	book     *ending.Book
+	guests   *guests.Guests
 	desk     *handover.Desk
 	door     *door.Door
 	boxes    *boxes.Pool
@@ -160,6 +163,10 @@ func open(ctx context.Context, c Config, inherited *left.State, h *bequest.Heir)
 		Append: d.record.Append, Seal: func(id string) error { return d.ledger.EndCell(id) }, Cells: d.cells, Now: c.Clock.Now, Log: c.Log,
 		Changed: func(id string) int64 { return measure.Changed(d.house.Layer(id)) },
 	}
+	d.guests = guests.New(guests.House{
+		Cells: d.cells, Ledger: func() guests.Ledger { return d.ledger }, Clock: c.Clock, Log: c.Log, Again: door.ErrAgain,
+		Leaving: func() <-chan struct{} { return d.door.Leaving() }, Recorded: ending.Of(filepath.Join(c.State, "ledger")),
+	})
 	if d.asked, err = d.approvals(); err != nil {
 		return nil, err
 	}
@@ -201,6 +208,9 @@ func open(ctx context.Context, c Config, inherited *left.State, h *bequest.Heir)
 	if err == nil {
 		err = d.reconcile(ctx, rests)
 	}
+	if err == nil {
+		err = d.guests.Reconcile(inherited != nil)
+	}
 	if err != nil {
 		d.names.Close()
 		return nil, err
@@ -216,7 +226,7 @@ func (d *Daemon) reconcile(ctx context.Context, rests []string) error {
 		return fmt.Errorf("remove the rest of a self-test: %w", err)
 	}
 	f := orphans.Finder{
-		Cells: d.cells, House: d.house, Book: d.book, End: d.Orphan, Lives: func(id string) bool { return d.lifeOf(id) != nil },
+		Cells: d.cells, House: d.house, Book: d.book, End: d.Orphan, Lives: func(id string) bool { return d.lifeOf(id) != nil || d.guests.Is(id) },
 		Clear: d.clear, Drop: d.removeLayer, Answers: d.asked.Recover, Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
 	}
 	return f.Reconcile(ctx, rests)
@@ -253,6 +263,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		why = cells.Cause{Word: "failed", Detail: "skep-worker died, and skepd ends with it"}
 		d.Log.Error("the worker is gone: skepd ends its cells, then itself")
 	}
+	d.guests.EndAll(why) // while their connectors can still call
 	// From here on a caller finds no skepd, and starts one that waits for our lock.
 	// Without the lock, what stands at these paths could be that one's.
 	d.unlisten("api.sock")
@@ -302,5 +313,5 @@ func (d *Daemon) release() error {
 func (d *Daemon) busy() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.live) > 0
+	return len(d.live) > 0 || d.guests.Count() > 0
 }

@@ -150,6 +150,9 @@ func (d *Daemon) keepAll(lives []*life) error {
 			return fmt.Errorf("keep what is told of the cells: %w", err)
 		}
 	}
+	if err := d.guests.Keep(); err != nil {
+		return err
+	}
 	return d.cells.Kept()
 }
 

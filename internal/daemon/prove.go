@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/cells"
@@ -14,11 +13,6 @@ import (
 	"skep.dev/skep/internal/ledger/kind"
 	"skep.dev/skep/internal/profile"
 )
-
-// Walls knows whether this host's walls are proved (L10); run makes the proof.
-type Walls interface {
-	Held(ctx context.Context, run selftest.Runner) (p selftest.Proof, fresh bool, err error)
-}
 
 // proofDir is in STATE while a proof runs.
 const proofDir = "selftest"
@@ -42,11 +36,7 @@ func (d *Daemon) proved() (selftest.Proof, error) {
 	defer cancel()
 	p, fresh, err := d.Walls.Held(ctx, d.runProof)
 	if fresh {
-		text := "self-test: every wall holds: " + strings.Join(p.Walls, ", ")
-		if err != nil {
-			text = "self-test: " + err.Error()
-		}
-		err = errors.Join(err, d.record.Append(ledger.HostCell, &kind.Note{By: "skepd", Text: kind.Bytes(text)}), d.ledger.EndCell(ledger.HostCell))
+		err = errors.Join(err, d.record.Append(ledger.HostCell, &kind.Note{By: "skepd", Text: kind.Bytes(p.Told(err))}), d.ledger.EndCell(ledger.HostCell))
 	}
 	if err != nil {
 		return selftest.Proof{}, fmt.Errorf("no cell is started: the walls of this host are not proved: %w (skep doctor)", err)

@@ -37,6 +37,9 @@ func (d *Daemon) stopCell(ctx context.Context, q *connect.Request[skepv1.StopReq
 	case grace == 0:
 		grace = defaultGrace
 	}
+	if is, err := d.guests.Stop(ctx, r.ID); is && err != nil {
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, err)
+	}
 	if l := d.lifeOf(r.ID); l != nil {
 		l.ask(grace, cells.Cause{Word: "stop"})
 		for {

@@ -110,10 +110,14 @@ func absolute(dir, from string) (string, error) {
 	return filepath.Clean(dir), nil
 }
 
-// Dirs are the directories that no cell may see (L8b): STATE, RUN and those of
-// the config files.
+// Connector is where skep-connector has its control socket and those of its agents, unless
+// it is told otherwise: beside RUN, which may be another user's.
+func (p Places) Connector() string { return p.Run + "-connector" }
+
+// Dirs are the directories that no cell may see (L8b): STATE, RUN, the connector's, and
+// those of the config files.
 func (p Places) Dirs() []string {
-	dirs := []string{p.State, p.Run, systemDir}
+	dirs := []string{p.State, p.Run, p.Connector(), systemDir}
 	if p.Config != "" {
 		dirs = append(dirs, filepath.Dir(p.Config))
 	}

@@ -3149,7 +3149,7 @@ var File_skep_v1_skep_proto protoreflect.FileDescriptor
 
 const file_skep_v1_skep_proto_rawDesc = "" +
 	"\n" +
-	"\x12skep/v1/skep.proto\x12\askep.v1\x1a\x17skep/v1/approvals.proto\"B\n" +
+	"\x12skep/v1/skep.proto\x12\askep.v1\x1a\x17skep/v1/approvals.proto\x1a\x14skep/v1/guests.proto\"B\n" +
 	"\x0eVersionRequest\x12\x17\n" +
 	"\aapi_min\x18\x01 \x01(\x05R\x06apiMin\x12\x17\n" +
 	"\aapi_max\x18\x02 \x01(\x05R\x06apiMax\"\xcf\x01\n" +
@@ -3393,7 +3393,7 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x18UPGRADE_PART_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13UPGRADE_PART_WORKER\x10\x01\x12\x16\n" +
 	"\x12UPGRADE_PART_SKEPD\x10\x02\x12\x16\n" +
-	"\x12UPGRADE_PART_BOXES\x10\x032\xcb\v\n" +
+	"\x12UPGRADE_PART_BOXES\x10\x032\xa2\x0e\n" +
 	"\x04Skep\x12<\n" +
 	"\aVersion\x12\x17.skep.v1.VersionRequest\x1a\x18.skep.v1.VersionResponse\x120\n" +
 	"\x03Run\x12\x13.skep.v1.RunRequest\x1a\x12.skep.v1.CellEvent0\x01\x123\n" +
@@ -3422,7 +3422,14 @@ const file_skep_v1_skep_proto_rawDesc = "" +
 	"\x05Check\x12\x15.skep.v1.CheckRequest\x1a\x16.skep.v1.CheckResponse\x129\n" +
 	"\x06Doctor\x12\x16.skep.v1.DoctorRequest\x1a\x17.skep.v1.DoctorResponse\x126\n" +
 	"\x06Follow\x12\x16.skep.v1.FollowRequest\x1a\x12.skep.v1.CellEvent0\x01\x12<\n" +
-	"\aUpgrade\x12\x17.skep.v1.UpgradeRequest\x1a\x18.skep.v1.UpgradeResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
+	"\aUpgrade\x12\x17.skep.v1.UpgradeRequest\x1a\x18.skep.v1.UpgradeResponse\x12?\n" +
+	"\n" +
+	"GuestServe\x12\x1a.skep.v1.GuestServeRequest\x1a\x13.skep.v1.GuestEvent0\x01\x12E\n" +
+	"\n" +
+	"GuestBegin\x12\x1a.skep.v1.GuestBeginRequest\x1a\x1b.skep.v1.GuestBeginResponse\x12H\n" +
+	"\vGuestRecord\x12\x1b.skep.v1.GuestRecordRequest\x1a\x1c.skep.v1.GuestRecordResponse\x12B\n" +
+	"\tGuestNote\x12\x19.skep.v1.GuestNoteRequest\x1a\x1a.skep.v1.GuestNoteResponse\x12?\n" +
+	"\bGuestEnd\x12\x18.skep.v1.GuestEndRequest\x1a\x19.skep.v1.GuestEndResponseB\"Z skep.dev/skep/api/skep/v1;skepv1b\x06proto3"
 
 var (
 	file_skep_v1_skep_proto_rawDescOnce sync.Once
@@ -3491,9 +3498,19 @@ var file_skep_v1_skep_proto_goTypes = []any{
 	(*ListApprovalsRequest)(nil),   // 49: skep.v1.ListApprovalsRequest
 	(*DecideApprovalRequest)(nil),  // 50: skep.v1.DecideApprovalRequest
 	(*RevokeApprovalRequest)(nil),  // 51: skep.v1.RevokeApprovalRequest
-	(*ListApprovalsResponse)(nil),  // 52: skep.v1.ListApprovalsResponse
-	(*Card)(nil),                   // 53: skep.v1.Card
-	(*RevokeApprovalResponse)(nil), // 54: skep.v1.RevokeApprovalResponse
+	(*GuestServeRequest)(nil),      // 52: skep.v1.GuestServeRequest
+	(*GuestBeginRequest)(nil),      // 53: skep.v1.GuestBeginRequest
+	(*GuestRecordRequest)(nil),     // 54: skep.v1.GuestRecordRequest
+	(*GuestNoteRequest)(nil),       // 55: skep.v1.GuestNoteRequest
+	(*GuestEndRequest)(nil),        // 56: skep.v1.GuestEndRequest
+	(*ListApprovalsResponse)(nil),  // 57: skep.v1.ListApprovalsResponse
+	(*Card)(nil),                   // 58: skep.v1.Card
+	(*RevokeApprovalResponse)(nil), // 59: skep.v1.RevokeApprovalResponse
+	(*GuestEvent)(nil),             // 60: skep.v1.GuestEvent
+	(*GuestBeginResponse)(nil),     // 61: skep.v1.GuestBeginResponse
+	(*GuestRecordResponse)(nil),    // 62: skep.v1.GuestRecordResponse
+	(*GuestNoteResponse)(nil),      // 63: skep.v1.GuestNoteResponse
+	(*GuestEndResponse)(nil),       // 64: skep.v1.GuestEndResponse
 }
 var file_skep_v1_skep_proto_depIdxs = []int32{
 	48, // 0: skep.v1.RunRequest.env:type_name -> skep.v1.RunRequest.EnvEntry
@@ -3536,33 +3553,43 @@ var file_skep_v1_skep_proto_depIdxs = []int32{
 	45, // 37: skep.v1.Skep.Doctor:input_type -> skep.v1.DoctorRequest
 	9,  // 38: skep.v1.Skep.Follow:input_type -> skep.v1.FollowRequest
 	13, // 39: skep.v1.Skep.Upgrade:input_type -> skep.v1.UpgradeRequest
-	3,  // 40: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
-	15, // 41: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
-	17, // 42: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
-	7,  // 43: skep.v1.Skep.Get:output_type -> skep.v1.Cell
-	7,  // 44: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
-	21, // 45: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
-	23, // 46: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
-	25, // 47: skep.v1.Skep.Forward:output_type -> skep.v1.ForwardResponse
-	27, // 48: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
-	27, // 49: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
-	7,  // 50: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
-	7,  // 51: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
-	7,  // 52: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
-	7,  // 53: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
-	11, // 54: skep.v1.Skep.Refresh:output_type -> skep.v1.RefreshResponse
-	52, // 55: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
-	53, // 56: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
-	54, // 57: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
-	39, // 58: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
-	38, // 59: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
-	41, // 60: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
-	43, // 61: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
-	46, // 62: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
-	15, // 63: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
-	14, // 64: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
-	40, // [40:65] is the sub-list for method output_type
-	15, // [15:40] is the sub-list for method input_type
+	52, // 40: skep.v1.Skep.GuestServe:input_type -> skep.v1.GuestServeRequest
+	53, // 41: skep.v1.Skep.GuestBegin:input_type -> skep.v1.GuestBeginRequest
+	54, // 42: skep.v1.Skep.GuestRecord:input_type -> skep.v1.GuestRecordRequest
+	55, // 43: skep.v1.Skep.GuestNote:input_type -> skep.v1.GuestNoteRequest
+	56, // 44: skep.v1.Skep.GuestEnd:input_type -> skep.v1.GuestEndRequest
+	3,  // 45: skep.v1.Skep.Version:output_type -> skep.v1.VersionResponse
+	15, // 46: skep.v1.Skep.Run:output_type -> skep.v1.CellEvent
+	17, // 47: skep.v1.Skep.List:output_type -> skep.v1.ListResponse
+	7,  // 48: skep.v1.Skep.Get:output_type -> skep.v1.Cell
+	7,  // 49: skep.v1.Skep.Stop:output_type -> skep.v1.Cell
+	21, // 50: skep.v1.Skep.Logs:output_type -> skep.v1.LogChunk
+	23, // 51: skep.v1.Skep.Attach:output_type -> skep.v1.AttachResponse
+	25, // 52: skep.v1.Skep.Forward:output_type -> skep.v1.ForwardResponse
+	27, // 53: skep.v1.Skep.Diff:output_type -> skep.v1.DiffChunk
+	27, // 54: skep.v1.Skep.MergePlan:output_type -> skep.v1.DiffChunk
+	7,  // 55: skep.v1.Skep.MergeCommit:output_type -> skep.v1.Cell
+	7,  // 56: skep.v1.Skep.MergeAbort:output_type -> skep.v1.Cell
+	7,  // 57: skep.v1.Skep.MergeUndo:output_type -> skep.v1.Cell
+	7,  // 58: skep.v1.Skep.Drop:output_type -> skep.v1.Cell
+	11, // 59: skep.v1.Skep.Refresh:output_type -> skep.v1.RefreshResponse
+	57, // 60: skep.v1.Skep.ListApprovals:output_type -> skep.v1.ListApprovalsResponse
+	58, // 61: skep.v1.Skep.DecideApproval:output_type -> skep.v1.Card
+	59, // 62: skep.v1.Skep.RevokeApproval:output_type -> skep.v1.RevokeApprovalResponse
+	39, // 63: skep.v1.Skep.LedgerRead:output_type -> skep.v1.LedgerEntry
+	38, // 64: skep.v1.Skep.LedgerSeal:output_type -> skep.v1.LedgerSealResponse
+	41, // 65: skep.v1.Skep.Explain:output_type -> skep.v1.ExplainResponse
+	43, // 66: skep.v1.Skep.Check:output_type -> skep.v1.CheckResponse
+	46, // 67: skep.v1.Skep.Doctor:output_type -> skep.v1.DoctorResponse
+	15, // 68: skep.v1.Skep.Follow:output_type -> skep.v1.CellEvent
+	14, // 69: skep.v1.Skep.Upgrade:output_type -> skep.v1.UpgradeResponse
+	60, // 70: skep.v1.Skep.GuestServe:output_type -> skep.v1.GuestEvent
+	61, // 71: skep.v1.Skep.GuestBegin:output_type -> skep.v1.GuestBeginResponse
+	62, // 72: skep.v1.Skep.GuestRecord:output_type -> skep.v1.GuestRecordResponse
+	63, // 73: skep.v1.Skep.GuestNote:output_type -> skep.v1.GuestNoteResponse
+	64, // 74: skep.v1.Skep.GuestEnd:output_type -> skep.v1.GuestEndResponse
+	45, // [45:75] is the sub-list for method output_type
+	15, // [15:45] is the sub-list for method input_type
 	15, // [15:15] is the sub-list for extension type_name
 	15, // [15:15] is the sub-list for extension extendee
 	0,  // [0:15] is the sub-list for field type_name
@@ -3574,6 +3601,7 @@ func file_skep_v1_skep_proto_init() {
 		return
 	}
 	file_skep_v1_approvals_proto_init()
+	file_skep_v1_guests_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

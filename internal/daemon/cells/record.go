@@ -106,8 +106,23 @@ type Record struct {
 	Cause         Cause     `json:"cause,omitzero"`
 	Allowed       int64     `json:"allowed"` // crossings
 	Refused       int64     `json:"refused"`
-	FilesChanged  int64     `json:"files_changed"` // in the layer at the end, -1 if not counted
+	FilesChanged  int64     `json:"files_changed"`   // in the layer at the end, -1 if not counted
+	Guest         *Guest    `json:"guest,omitempty"` // another runtime runs it
 }
+
+// Guest is an agent that another runtime runs, as its connector named it.
+type Guest struct {
+	Session    string  `json:"session"` // the connector's
+	Agent      string  `json:"agent,omitempty"`
+	ExternalID string  `json:"external_id,omitempty"`
+	Identity   string  `json:"identity"` // verified, unverified or none
+	Listener   string  `json:"listener"`
+	Generation uint64  `json:"generation"`
+	Slice      *uint32 `json:"pool_slice,omitempty"`
+}
+
+// HasLayer tells whether what the cell wrote is here.
+func (r Record) HasLayer() bool { return r.Guest == nil && r.State.HasLayer() }
 
 // version of the file's form.
 const version = 1

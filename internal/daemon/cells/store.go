@@ -105,7 +105,7 @@ func (s *Store) claim(k *kept) error {
 	defer s.mu.Unlock()
 	for _, other := range s.records {
 		r := &other.record
-		if k.record.Name != "" && r.Name == k.record.Name && (!r.State.Ended() || r.State == Stopped) {
+		if k.record.Name != "" && r.Name == k.record.Name && (!r.State.Ended() || r.State == Stopped && r.Guest == nil) {
 			return fmt.Errorf("cell %s has the name %s: drop or merge it, or choose another", r.ID, r.Name)
 		}
 	}

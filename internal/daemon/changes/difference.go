@@ -155,7 +155,7 @@ func (c *Changes) Drop(ctx context.Context, q *connect.Request[skepv1.DropReques
 	}
 	p, _ := peer.Of(ctx)
 	mine, other := c.claims.try(r.ID, p)
-	if other != nil && !r.State.HasLayer() {
+	if other != nil && !r.HasLayer() {
 		return connect.NewResponse(cells.Message(r)), nil // a rest of the layer is going just now
 	}
 	if mine == nil {

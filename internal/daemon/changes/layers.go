@@ -53,7 +53,10 @@ func (f *layerFiles) judge(grant int, path string) bool {
 // openLayers pairs each layer of a cell with its base, which the caller opened
 // (L6b). The caller closes them.
 func (c *Changes) openLayers(r cells.Record, bases *handover.Bundle) (_ *layerFiles, err error) {
-	if !r.State.HasLayer() {
+	if r.Guest != nil {
+		return nil, fmt.Errorf("cell %s is run by another runtime, which has what it wrote", r.ID)
+	}
+	if !r.HasLayer() {
 		what := "what it wrote is gone"
 		switch r.State {
 		case cells.Merged:

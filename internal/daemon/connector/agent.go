@@ -31,7 +31,7 @@ var errGone = errors.New("the box has ended")
 // running is one box and what it was told.
 type running struct {
 	who     identity
-	sink    *Sink
+	sink    Sink
 	counts  *metrics.Counts
 	open    map[string]int64 // flows by transport, as the records have it; hear's own
 	socket  string

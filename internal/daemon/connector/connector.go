@@ -43,7 +43,7 @@ type Connector struct {
 	Unverified bool                           // --insecure-unverified-bundle (B213)
 	Ceiling    func() (policy.Ceiling, error) // the operator's, read anew (B87)
 	Names      func() *skepv1.ResolverUpdate  // what the host knows now
-	Sink       *Sink
+	Sink       Sink
 	Counts     *metrics.Counts // nil: nothing is counted
 	Owner      int             // whom each agent's socket belongs to; 0: us
 	UDP        bool            // connect-udp is served
@@ -159,7 +159,7 @@ func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha2
 	}
 	out := Attached{Agent: b.Agent, Expiry: expiry, Warnings: slices.Clone(b.Warnings)}
 	if socket == "" {
-		socket = filepath.Join(c.Dir, b.Agent, "egress.sock")
+		socket = filepath.Join(c.Dir, b.Agent, egressName)
 	}
 	err = c.use(b.Agent, func(s *slot) error {
 		if err := c.attach(ctx, s, b, p, socket, life, s.digest != digest); err != nil {
@@ -183,7 +183,7 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
 		}
-		err = c.Sink.event(run.who, event{Kind: "attached", Policy: p.Version})
+		err = c.Sink.event(run.who, event{Kind: "attached", Policy: p.Version, rules: rulesOf(b)})
 		if err == nil { // what is not recorded does not happen
 			err = run.publish()
 		}
@@ -212,6 +212,14 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 		return fmt.Errorf("change what %s may reach: %w", b.Agent, err)
 	}
 	return c.Sink.event(s.run.who, event{Kind: "swapped", Policy: p.Version})
+}
+
+// rulesOf are a bundle's rules in canonical text.
+func rulesOf(b *bundle.Bundle) (all []string) {
+	for _, r := range b.Allow {
+		all = append(all, r.Net.String())
+	}
+	return all
 }
 
 // owner is whom sockets belong to. Root, who has no need of it, stands for nobody else.

@@ -143,9 +143,9 @@ func TestNoRecordsNoFlow(t *testing.T) {
 		t.Skip(err)
 	}
 	a := l.attach("a.example", "ok.test")
-	l.Sink.mu.Lock()
-	l.Sink.out = full
-	l.Sink.mu.Unlock()
+	l.Sink.(*File).mu.Lock()
+	l.Sink.(*File).out = full
+	l.Sink.(*File).mu.Unlock()
 	if _, err := l.Attach(t.Context(), "b", l.bundle("b.example", "ok.test"), Life{}); err == nil {
 		t.Error("attached without a record")
 	}
@@ -165,9 +165,9 @@ func TestNoRecordsNoFlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Sink.mu.Lock()
-	l.Sink.out = f
-	l.Sink.mu.Unlock()
+	l.Sink.(*File).mu.Lock()
+	l.Sink.(*File).out = f
+	l.Sink.(*File).mu.Unlock()
 	if _, status := l.tunnel(a.Egress, "ok.test"); status != 200 {
 		t.Errorf("recorded: %d", status)
 	}

@@ -16,6 +16,9 @@ import (
 // maxPath is how long a socket's path may be, in bytes: what every guest can name (B30).
 const maxPath = 104
 
+// egressName is an agent's socket in its directory.
+const egressName = "egress.sock"
+
 // Ours is the owner of what belongs to the connector's own user.
 const Ours = -1
 
@@ -142,6 +145,25 @@ func replaceable(path string) error {
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("replace a dead socket: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes what a connector left that was killed: of the agents below dir, each
+// socket at which nobody listens, with its directory.
+func Sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look for sockets that were left: %w", err)
+	}
+	for _, e := range entries {
+		for _, name := range []string{egressName, egressName + unnamed} {
+			path := filepath.Join(dir, e.Name(), name)
+			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+				_ = replaceable(path) // one that lives is another connector's
+			}
+		}
+		_ = os.Remove(filepath.Join(dir, e.Name())) // unless something else is in it
 	}
 	return nil
 }

@@ -12,8 +12,14 @@ import (
 	"skep.dev/skep/internal/boundary/link"
 )
 
-// Sink is where records go: one line of JSON each. It may be used by several at once.
-type Sink struct {
+// Sink is where records go. It may be used by several at once; what it has taken is durable.
+type Sink interface {
+	append(who identity, records []link.Record) error
+	event(who identity, e event) error
+}
+
+// File has one line of JSON for each record.
+type File struct {
 	mu   sync.Mutex
 	out  io.Writer
 	sync func() error
@@ -21,15 +27,15 @@ type Sink struct {
 
 // OpenSink appends to a file with mode 0600, and makes each batch durable; "-" is the
 // standard output, where a record is as durable as what reads it.
-func OpenSink(path string) (*Sink, error) {
+func OpenSink(path string) (*File, error) {
 	if path == "-" {
-		return &Sink{out: os.Stdout, sync: func() error { return nil }}, nil
+		return &File{out: os.Stdout, sync: func() error { return nil }}, nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the records: %w", err)
 	}
-	return &Sink{out: f, sync: f.Sync}, nil
+	return &File{out: f, sync: f.Sync}, nil
 }
 
 // identity is what the connector says about a record (B191, B213).
@@ -61,10 +67,11 @@ type event struct {
 	Time   time.Time `json:"ts"`
 	Policy string    `json:"policy,omitempty"` // that is installed now
 	Why    string    `json:"why,omitempty"`
+	rules  []string  // of an agent that is attached
 }
 
 // append writes records and makes them durable.
-func (s *Sink) append(who identity, records []link.Record) error {
+func (s *File) append(who identity, records []link.Record) error {
 	var text []byte
 	for _, r := range records {
 		one, err := json.Marshal(line{who, r})
@@ -76,7 +83,7 @@ func (s *Sink) append(who identity, records []link.Record) error {
 	return s.write(text)
 }
 
-func (s *Sink) event(who identity, e event) error {
+func (s *File) event(who identity, e event) error {
 	e.identity, e.Time = who, time.Now().UTC()
 	one, err := json.Marshal(e)
 	if err != nil {
@@ -87,7 +94,7 @@ func (s *Sink) event(who identity, e event) error {
 
 // write writes whole lines. After a write that failed in the middle of one, the next
 // begins on a line of its own.
-func (s *Sink) write(text []byte) error {
+func (s *File) write(text []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err := s.out.Write(text)

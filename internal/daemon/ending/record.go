@@ -62,5 +62,10 @@ func Recorded(dir, id string) (started time.Time, end *kind.CellStopped, at time
 	return started, end, at, nil
 }
 
+// Of is Recorded for one ledger.
+func Of(dir string) func(id string) (started time.Time, end *kind.CellStopped, at time.Time, err error) {
+	return func(id string) (time.Time, *kind.CellStopped, time.Time, error) { return Recorded(dir, id) }
+}
+
 // Millis are the whole milliseconds of a duration, none of a negative one.
 func Millis(d time.Duration) uint64 { return uint64(max(0, d.Milliseconds())) }

@@ -52,7 +52,7 @@ func (f *Finder) Reconcile(ctx context.Context, rests []string) error {
 			continue
 		}
 		// A crash between the record and the removal of a layer leaves the layer.
-		if !r.State.HasLayer() {
+		if !r.HasLayer() {
 			f.Drop(r.ID)
 		}
 	}

@@ -28,6 +28,9 @@ const (
 // would says what a cell's rules say of a destination, whether or not it was ever tried:
 // the decision that its box would make, by the same function, under the ceiling of now.
 func (g *Reading) would(r cells.Record, destination string) (*connect.Response[skepv1.ExplainResponse], error) {
+	if r.Guest != nil {
+		return nil, invalid(fmt.Errorf("cell %s is run by another runtime: `skep-box explain --bundle FILE` says what its bundle allows", r.ID))
+	}
 	q, err := destinationOf(r.ID, destination)
 	if err != nil {
 		return nil, invalid(err)

@@ -53,6 +53,19 @@ type Test struct {
 // Runner runs the proving program in a cell and returns what it wrote.
 type Runner func(ctx context.Context) (output string, err error)
 
+// Walls knows whether this host's walls are proved (L10); run makes the proof.
+type Walls interface {
+	Held(ctx context.Context, run Runner) (p Proof, fresh bool, err error)
+}
+
+// Told is what came of a proof that was just made, for the ledger.
+func (p Proof) Told(err error) string {
+	if err != nil {
+		return "self-test: " + err.Error()
+	}
+	return "self-test: every wall holds: " + strings.Join(p.Walls, ", ")
+}
+
 // Held returns the proof that holds now. If there is none, run makes it, and fresh
 // says so. An error names the wall that does not hold, or why it is not known.
 func (t *Test) Held(ctx context.Context, run Runner) (p Proof, fresh bool, err error) {

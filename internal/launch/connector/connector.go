@@ -60,6 +60,11 @@ func serveCells(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.ledger && args[0] == "serve" {
+		if err := o.housed(); err != nil {
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	again := make(chan os.Signal, 1)
@@ -68,6 +73,11 @@ func serveCells(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	lost, stopLedger, err := o.ledgered(c)
+	if err != nil {
+		return err
+	}
+	defer stopLedger()
 	watcher, err := resolvers.Watch(clock{}, resolvers.System(), c.Renamed)
 	if err != nil {
 		return err
@@ -89,6 +99,7 @@ func serveCells(args []string, stderr io.Writer) error {
 	} else {
 		err = o.serve(ctx, c, stderr)
 	}
+	err = errors.Join(err, lost())
 	return errors.Join(err, c.Close())
 }
 
@@ -125,8 +136,61 @@ func (o options) connector(ctx context.Context) (*connector.Connector, error) {
 			return nil, err
 		}
 	}
-	c.Sink, err = connector.OpenSink(o.records)
+	if !o.ledger {
+		c.Sink, err = connector.OpenSink(o.records)
+	}
 	return c, err
+}
+
+// ledgered has c record with skepd, until stop is called.
+func (o *options) ledgered(c *connector.Connector) (lost func() error, stop func(), err error) {
+	if !o.ledger {
+		return func() error { return nil }, func() {}, nil
+	}
+	p, err := places()
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := connector.OpenLedger(ctx, launch.APISocket(p), func(agent string) { _ = c.Detach(ctx, agent) }) // what fails is in the record
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	c.Sink, o.lost = l, l.Lost()
+	return func() error {
+		select {
+		case <-l.Lost():
+			return l.Why()
+		default:
+			return nil
+		}
+	}, cancel, nil
+}
+
+// places are skepd's.
+func places() (place.Places, error) {
+	return place.Find(place.Input{UID: os.Getuid(), Home: os.Getenv("HOME"), Getenv: os.Getenv})
+}
+
+// housed gives control socket and agents a place beside skepd's, which no cell sees, where
+// flags name none (B210).
+func (o *options) housed() error {
+	p, err := places()
+	if err != nil || o.dir != "" && o.control != "" {
+		return err
+	}
+	ours := p.Connector()
+	if err := place.Private(ours, os.Getuid()); err != nil {
+		return err
+	}
+	if o.dir == "" {
+		o.dir = filepath.Join(ours, "agents")
+	}
+	if o.control == "" {
+		o.control = filepath.Join(ours, "control", "s")
+	}
+	return nil
 }
 
 func (o options) verifier(ctx context.Context) (*credential.Verifier, error) {
@@ -179,6 +243,8 @@ func (o options) run(ctx context.Context, c *connector.Connector, again <-chan o
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-o.lost:
+			return nil // with the reason, by who called us
 		case <-c.Gone(a.Agent):
 			return errors.New("the box has ended: see the records for why")
 		case <-again:
@@ -235,12 +301,16 @@ func (o options) serve(ctx context.Context, c *connector.Connector, stderr io.Wr
 	if err := connector.Directory(o.dir, connector.Ours); err != nil {
 		return err
 	}
+	if err := connector.Sweep(o.dir); err != nil {
+		return err
+	}
 	s := c.Server()
 	failed := make(chan error, 1)
 	go func() { failed <- s.Serve(l) }()
 	fmt.Fprintf(stderr, "listening for the platform at %s\n", o.control)
 	select {
 	case err = <-failed:
+	case <-o.lost:
 	case <-ctx.Done():
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

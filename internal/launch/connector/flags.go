@@ -21,6 +21,8 @@ type options struct {
 	issuer, audience, ca string
 	unverified           bool
 	ceiling, records     string
+	ledger               bool
+	lost                 <-chan struct{} // of the ledger; nil: never
 	metrics              string
 	udp                  bool
 	owner                int
@@ -72,6 +74,7 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.unverified, "insecure-unverified-bundle", false, "believe the bundle about who the agent is")
 	f.StringVar(&o.ceiling, "ceiling", "", "ceiling that no bundle passes (default /etc/skep/ceiling.yaml, if it is there)")
 	f.StringVar(&o.records, "records", "-", "file to append records to; - is the standard output")
+	f.BoolVar(&o.ledger, "ledger", false, "instead of --records: each agent is a cell of the signed ledger of this user's skepd, which has to run")
 	f.StringVar(&o.metrics, "metrics", "", "path of a socket, or an address of loopback, that serves /metrics; off without it")
 	f.IntVar(&o.owner, "socket-uid", 0, "user on this host that sockets and their directories belong to, as a cell's mapped root; as root only")
 	f.BoolVar(&o.udp, "udp", false, "serve connect-udp")
@@ -95,8 +98,8 @@ func (o options) check(command string) error {
 		return errors.New("give --socket, where the cell reaches its boundary (or --insecure-tcp-listener)")
 	case command == "run" && (o.bundle == "") == (len(o.allow) == 0):
 		return errors.New("give either --bundle or --egress-allow")
-	case command == "serve" && (o.control == "" || o.dir == ""):
-		return errors.New("give --control and --dir")
+	case command == "serve" && !o.ledger && (o.control == "" || o.dir == ""):
+		return errors.New("give --control and --dir, or --ledger, with which both have a place below skepd's")
 	case o.unverified && (named || o.ca != ""):
 		return errors.New("--insecure-unverified-bundle verifies nothing: remove it, or --credential-issuer, --credential-audience and --credential-ca")
 	case len(o.allow) > 0 && (named || o.unverified):
@@ -109,6 +112,8 @@ func (o options) check(command string) error {
 		return fmt.Errorf("--generation is 1 or more, and --pool-slice 0 to %d", route.Slices-1)
 	case o.flows < 0 || o.head < 0 || o.idle < 0:
 		return errors.New("a limit cannot be negative")
+	case o.ledger && o.records != "-":
+		return errors.New("give either --records or --ledger")
 	case strings.TrimSpace(o.records) == "":
 		return errors.New("--records names no file")
 	}

@@ -11,8 +11,14 @@ type CellDeclared struct {
 	ProfileDigest string   `json:"profile_digest"`
 	Rights        []string `json:"rights"` // canonical text, sorted
 	ConfirmedBy   string   `json:"confirmed_by"`
-	ConfirmedHow  string   `json:"confirmed_how"` // prompt, flag, before, shipped
+	ConfirmedHow  string   `json:"confirmed_how"` // prompt, flag, before, shipped; bundle: another runtime runs it
 	Parent        string   `json:"parent,omitempty"`
+	// Of an agent that another runtime runs, behind a boundary of ours:
+	ExternalID Bytes  `json:"external_id,omitempty"`
+	Identity   string `json:"identity,omitempty"` // verified, unverified, none
+	Listener   Bytes  `json:"listener,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
+	PoolSlice  string `json:"pool_slice,omitempty"` // a number
 }
 
 // CellStarted says that the agent was executed, and behind which walls.

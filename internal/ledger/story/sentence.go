@@ -18,9 +18,15 @@ func count(n int, word string) string {
 func Sentence(b kind.Body) string {
 	switch b := b.(type) {
 	case *kind.CellDeclared:
+		if b.ConfirmedHow == "bundle" {
+			return say("agent %s (%s) of another runtime, generation %d, policy %s with %s, at %s", b.Program, b.Identity, b.Generation, short(b.ProfileDigest), count(len(b.Rights), "rule"), b.Listener)
+		}
 		return say("%s with %s, profile %s (%s), %s, confirmed by %s (%s)",
 			b.Program, count(b.Args, "argument"), b.Profile, short(b.ProfileDigest), count(len(b.Rights), "right"), b.ConfirmedBy, b.ConfirmedHow)
 	case *kind.CellStarted:
+		if len(b.Walls) == 0 {
+			return say("its boundary serves, in %s; its walls are the runtime's", duration(b.Ms))
+		}
 		s := say("started by the %s driver in %s behind %s", b.Driver, duration(b.Ms), strings.Join(b.Walls, ", "))
 		if len(b.NotEnforced) > 0 {
 			s += say("; NOT enforced here: %s", strings.Join(b.NotEnforced, ", "))

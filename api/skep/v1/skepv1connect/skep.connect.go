@@ -89,6 +89,16 @@ const (
 	SkepFollowProcedure = "/skep.v1.Skep/Follow"
 	// SkepUpgradeProcedure is the fully-qualified name of the Skep's Upgrade RPC.
 	SkepUpgradeProcedure = "/skep.v1.Skep/Upgrade"
+	// SkepGuestServeProcedure is the fully-qualified name of the Skep's GuestServe RPC.
+	SkepGuestServeProcedure = "/skep.v1.Skep/GuestServe"
+	// SkepGuestBeginProcedure is the fully-qualified name of the Skep's GuestBegin RPC.
+	SkepGuestBeginProcedure = "/skep.v1.Skep/GuestBegin"
+	// SkepGuestRecordProcedure is the fully-qualified name of the Skep's GuestRecord RPC.
+	SkepGuestRecordProcedure = "/skep.v1.Skep/GuestRecord"
+	// SkepGuestNoteProcedure is the fully-qualified name of the Skep's GuestNote RPC.
+	SkepGuestNoteProcedure = "/skep.v1.Skep/GuestNote"
+	// SkepGuestEndProcedure is the fully-qualified name of the Skep's GuestEnd RPC.
+	SkepGuestEndProcedure = "/skep.v1.Skep/GuestEnd"
 )
 
 // SkepClient is a client for the skep.v1.Skep service.
@@ -137,6 +147,14 @@ type SkepClient interface {
 	// That of skepd has no answer but an error: the connection ends, and a Version has
 	// another instance.
 	Upgrade(context.Context, *connect.Request[v1.UpgradeRequest]) (*connect.Response[v1.UpgradeResponse], error)
+	// GuestServe is a connector's life: while the stream is open, the agents that it attached are cells here. When it ends they are ended.
+	GuestServe(context.Context, *connect.Request[v1.GuestServeRequest]) (*connect.ServerStreamForClient[v1.GuestEvent], error)
+	// GuestBegin makes an agent that another runtime runs a cell of the ledger, before it runs.
+	GuestBegin(context.Context, *connect.Request[v1.GuestBeginRequest]) (*connect.Response[v1.GuestBeginResponse], error)
+	GuestRecord(context.Context, *connect.Request[v1.GuestRecordRequest]) (*connect.Response[v1.GuestRecordResponse], error)
+	GuestNote(context.Context, *connect.Request[v1.GuestNoteRequest]) (*connect.Response[v1.GuestNoteResponse], error)
+	// GuestEnd answers when the end is recorded and sealed.
+	GuestEnd(context.Context, *connect.Request[v1.GuestEndRequest]) (*connect.Response[v1.GuestEndResponse], error)
 }
 
 // NewSkepClient constructs a client for the skep.v1.Skep service. By default, it uses the Connect
@@ -300,6 +318,36 @@ func NewSkepClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			connect.WithSchema(skepMethods.ByName("Upgrade")),
 			connect.WithClientOptions(opts...),
 		),
+		guestServe: connect.NewClient[v1.GuestServeRequest, v1.GuestEvent](
+			httpClient,
+			baseURL+SkepGuestServeProcedure,
+			connect.WithSchema(skepMethods.ByName("GuestServe")),
+			connect.WithClientOptions(opts...),
+		),
+		guestBegin: connect.NewClient[v1.GuestBeginRequest, v1.GuestBeginResponse](
+			httpClient,
+			baseURL+SkepGuestBeginProcedure,
+			connect.WithSchema(skepMethods.ByName("GuestBegin")),
+			connect.WithClientOptions(opts...),
+		),
+		guestRecord: connect.NewClient[v1.GuestRecordRequest, v1.GuestRecordResponse](
+			httpClient,
+			baseURL+SkepGuestRecordProcedure,
+			connect.WithSchema(skepMethods.ByName("GuestRecord")),
+			connect.WithClientOptions(opts...),
+		),
+		guestNote: connect.NewClient[v1.GuestNoteRequest, v1.GuestNoteResponse](
+			httpClient,
+			baseURL+SkepGuestNoteProcedure,
+			connect.WithSchema(skepMethods.ByName("GuestNote")),
+			connect.WithClientOptions(opts...),
+		),
+		guestEnd: connect.NewClient[v1.GuestEndRequest, v1.GuestEndResponse](
+			httpClient,
+			baseURL+SkepGuestEndProcedure,
+			connect.WithSchema(skepMethods.ByName("GuestEnd")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -330,6 +378,11 @@ type skepClient struct {
 	doctor         *connect.Client[v1.DoctorRequest, v1.DoctorResponse]
 	follow         *connect.Client[v1.FollowRequest, v1.CellEvent]
 	upgrade        *connect.Client[v1.UpgradeRequest, v1.UpgradeResponse]
+	guestServe     *connect.Client[v1.GuestServeRequest, v1.GuestEvent]
+	guestBegin     *connect.Client[v1.GuestBeginRequest, v1.GuestBeginResponse]
+	guestRecord    *connect.Client[v1.GuestRecordRequest, v1.GuestRecordResponse]
+	guestNote      *connect.Client[v1.GuestNoteRequest, v1.GuestNoteResponse]
+	guestEnd       *connect.Client[v1.GuestEndRequest, v1.GuestEndResponse]
 }
 
 // Version calls skep.v1.Skep.Version.
@@ -457,6 +510,31 @@ func (c *skepClient) Upgrade(ctx context.Context, req *connect.Request[v1.Upgrad
 	return c.upgrade.CallUnary(ctx, req)
 }
 
+// GuestServe calls skep.v1.Skep.GuestServe.
+func (c *skepClient) GuestServe(ctx context.Context, req *connect.Request[v1.GuestServeRequest]) (*connect.ServerStreamForClient[v1.GuestEvent], error) {
+	return c.guestServe.CallServerStream(ctx, req)
+}
+
+// GuestBegin calls skep.v1.Skep.GuestBegin.
+func (c *skepClient) GuestBegin(ctx context.Context, req *connect.Request[v1.GuestBeginRequest]) (*connect.Response[v1.GuestBeginResponse], error) {
+	return c.guestBegin.CallUnary(ctx, req)
+}
+
+// GuestRecord calls skep.v1.Skep.GuestRecord.
+func (c *skepClient) GuestRecord(ctx context.Context, req *connect.Request[v1.GuestRecordRequest]) (*connect.Response[v1.GuestRecordResponse], error) {
+	return c.guestRecord.CallUnary(ctx, req)
+}
+
+// GuestNote calls skep.v1.Skep.GuestNote.
+func (c *skepClient) GuestNote(ctx context.Context, req *connect.Request[v1.GuestNoteRequest]) (*connect.Response[v1.GuestNoteResponse], error) {
+	return c.guestNote.CallUnary(ctx, req)
+}
+
+// GuestEnd calls skep.v1.Skep.GuestEnd.
+func (c *skepClient) GuestEnd(ctx context.Context, req *connect.Request[v1.GuestEndRequest]) (*connect.Response[v1.GuestEndResponse], error) {
+	return c.guestEnd.CallUnary(ctx, req)
+}
+
 // SkepHandler is an implementation of the skep.v1.Skep service.
 type SkepHandler interface {
 	// Version negotiates: the server serves api versions min..max.
@@ -503,6 +581,14 @@ type SkepHandler interface {
 	// That of skepd has no answer but an error: the connection ends, and a Version has
 	// another instance.
 	Upgrade(context.Context, *connect.Request[v1.UpgradeRequest]) (*connect.Response[v1.UpgradeResponse], error)
+	// GuestServe is a connector's life: while the stream is open, the agents that it attached are cells here. When it ends they are ended.
+	GuestServe(context.Context, *connect.Request[v1.GuestServeRequest], *connect.ServerStream[v1.GuestEvent]) error
+	// GuestBegin makes an agent that another runtime runs a cell of the ledger, before it runs.
+	GuestBegin(context.Context, *connect.Request[v1.GuestBeginRequest]) (*connect.Response[v1.GuestBeginResponse], error)
+	GuestRecord(context.Context, *connect.Request[v1.GuestRecordRequest]) (*connect.Response[v1.GuestRecordResponse], error)
+	GuestNote(context.Context, *connect.Request[v1.GuestNoteRequest]) (*connect.Response[v1.GuestNoteResponse], error)
+	// GuestEnd answers when the end is recorded and sealed.
+	GuestEnd(context.Context, *connect.Request[v1.GuestEndRequest]) (*connect.Response[v1.GuestEndResponse], error)
 }
 
 // NewSkepHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -662,6 +748,36 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 		connect.WithSchema(skepMethods.ByName("Upgrade")),
 		connect.WithHandlerOptions(opts...),
 	)
+	skepGuestServeHandler := connect.NewServerStreamHandler(
+		SkepGuestServeProcedure,
+		svc.GuestServe,
+		connect.WithSchema(skepMethods.ByName("GuestServe")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepGuestBeginHandler := connect.NewUnaryHandler(
+		SkepGuestBeginProcedure,
+		svc.GuestBegin,
+		connect.WithSchema(skepMethods.ByName("GuestBegin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepGuestRecordHandler := connect.NewUnaryHandler(
+		SkepGuestRecordProcedure,
+		svc.GuestRecord,
+		connect.WithSchema(skepMethods.ByName("GuestRecord")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepGuestNoteHandler := connect.NewUnaryHandler(
+		SkepGuestNoteProcedure,
+		svc.GuestNote,
+		connect.WithSchema(skepMethods.ByName("GuestNote")),
+		connect.WithHandlerOptions(opts...),
+	)
+	skepGuestEndHandler := connect.NewUnaryHandler(
+		SkepGuestEndProcedure,
+		svc.GuestEnd,
+		connect.WithSchema(skepMethods.ByName("GuestEnd")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skep.v1.Skep/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SkepVersionProcedure:
@@ -714,6 +830,16 @@ func NewSkepHandler(svc SkepHandler, opts ...connect.HandlerOption) (string, htt
 			skepFollowHandler.ServeHTTP(w, r)
 		case SkepUpgradeProcedure:
 			skepUpgradeHandler.ServeHTTP(w, r)
+		case SkepGuestServeProcedure:
+			skepGuestServeHandler.ServeHTTP(w, r)
+		case SkepGuestBeginProcedure:
+			skepGuestBeginHandler.ServeHTTP(w, r)
+		case SkepGuestRecordProcedure:
+			skepGuestRecordHandler.ServeHTTP(w, r)
+		case SkepGuestNoteProcedure:
+			skepGuestNoteHandler.ServeHTTP(w, r)
+		case SkepGuestEndProcedure:
+			skepGuestEndHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -821,4 +947,24 @@ func (UnimplementedSkepHandler) Follow(context.Context, *connect.Request[v1.Foll
 
 func (UnimplementedSkepHandler) Upgrade(context.Context, *connect.Request[v1.UpgradeRequest]) (*connect.Response[v1.UpgradeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.Upgrade is not implemented"))
+}
+
+func (UnimplementedSkepHandler) GuestServe(context.Context, *connect.Request[v1.GuestServeRequest], *connect.ServerStream[v1.GuestEvent]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.GuestServe is not implemented"))
+}
+
+func (UnimplementedSkepHandler) GuestBegin(context.Context, *connect.Request[v1.GuestBeginRequest]) (*connect.Response[v1.GuestBeginResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.GuestBegin is not implemented"))
+}
+
+func (UnimplementedSkepHandler) GuestRecord(context.Context, *connect.Request[v1.GuestRecordRequest]) (*connect.Response[v1.GuestRecordResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.GuestRecord is not implemented"))
+}
+
+func (UnimplementedSkepHandler) GuestNote(context.Context, *connect.Request[v1.GuestNoteRequest]) (*connect.Response[v1.GuestNoteResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.GuestNote is not implemented"))
+}
+
+func (UnimplementedSkepHandler) GuestEnd(context.Context, *connect.Request[v1.GuestEndRequest]) (*connect.Response[v1.GuestEndResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skep.v1.Skep.GuestEnd is not implemented"))
 }
