@@ -102,6 +102,17 @@ func (l *Lab) Echo(at string) netip.AddrPort {
 	})
 }
 
+// Quiet is an echo that keeps no record: for very many connections.
+func (l *Lab) Quiet(at string) netip.AddrPort {
+	l.t.Helper()
+	ln, where := l.listen(at)
+	go acceptEach(ln, func(c net.Conn) {
+		defer func() { _ = c.Close() }()
+		_, _ = io.Copy(c, c)
+	})
+	return where
+}
+
 // Greet is a server that speaks first, and then listens until the other side ends.
 func (l *Lab) Greet(at, greeting string) netip.AddrPort {
 	l.t.Helper()

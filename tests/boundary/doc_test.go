@@ -24,5 +24,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == streamArgument {
 		os.Exit(stream(os.Args[2], os.Args[3]))
 	}
+	if len(os.Args) == 4 && os.Args[1] == churnArgument {
+		os.Exit(churn(os.Args[2], os.Args[3]))
+	}
 	os.Exit(m.Run())
 }

@@ -46,7 +46,9 @@ func TestN05WebSocket(t *testing.T) {
 		lab.Host("ws.test", public4)
 		lab.HTTP(public4+":7080", http.HandlerFunc(socketServer))
 		h := open(t, lab, "net: [{name: ws.test, ports: [7080], http: true}]\n")
-		if r := h.try(attempt{How: "websocket", At: "ws.test:7080", N: 300})[0]; r.Got != "whole" || r.Err != "" {
+		idle := longTime(5*time.Minute, 300*time.Millisecond)
+		h.Patience += idle
+		if r := h.try(attempt{How: "websocket", At: "ws.test:7080", N: int(idle.Milliseconds())})[0]; r.Got != "whole" || r.Err != "" {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -57,8 +59,10 @@ func TestN05WebSocket(t *testing.T) {
 func TestN06LongStream(t *testing.T) {
 	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
 		lab.Host("events.test", public4)
-		lab.HTTP(public4+":7080", eventServer(20, 100*time.Millisecond))
+		gap := longTime(30*time.Second, 100*time.Millisecond)
+		lab.HTTP(public4+":7080", eventServer(20, gap))
 		h := open(t, lab, "net: [{name: events.test, ports: [7080]}]\n")
+		h.Patience += 20 * gap
 		if r := h.try(attempt{How: "events", At: "events.test:7080"})[0]; r.Got != "20" || r.Err != "" {
 			t.Errorf("%+v", r)
 		}

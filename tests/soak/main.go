@@ -101,6 +101,8 @@ func longSteps() []step {
 		test("ten thousand random trees: seen, difference, merge, undo", "./internal/snapshot/merge", "Tree|Property", "SKEP_SOAK_TREES=100"),
 		test("1 GiB each way through a cell", "./tests/boundary", "TestBG17InACell", "SKEP_SOAK=1"),
 		test("100,000 short tunnels beside 900 long ones", "./internal/box/listener", "TestNothingIsLeft", "SKEP_SOAK=1"),
+		test("a day in small: 100,000 short flows beside 1,000 long ones, in a cell and by a Unix socket", "./tests/boundary", "LeaveNothing", "SKEP_SOAK=1"),
+		test("a stream of ten minutes, a socket that is idle for five", "./tests/boundary", "TestN05|TestN06", "SKEP_SOAK=1"),
 		test("real times", "./tests/soak", ".", "SKEP_SOAK=1"),
 	}
 }
