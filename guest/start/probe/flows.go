@@ -204,3 +204,28 @@ func socks() (string, error) {
 	_, err = io.ReadFull(c, make([]byte, 2))
 	return "answered", err
 }
+
+// onePort connects from one port again and again, each time after the server has closed.
+func onePort(at string) (string, error) {
+	from, slowest := &net.TCPAddr{}, time.Duration(0)
+	for range 5 {
+		begin := time.Now()
+		c, err := (&net.Dialer{LocalAddr: from, Timeout: 10 * time.Second}).Dial("tcp", at)
+		if err != nil {
+			return "", err
+		}
+		from = &net.TCPAddr{Port: c.LocalAddr().(*net.TCPAddr).Port}
+		said, err := io.ReadAll(c)
+		_ = c.Close()
+		if err != nil || string(said) != "bye" {
+			return string(said), err
+		}
+		if took := time.Since(begin); took > slowest {
+			slowest = took
+		}
+	}
+	if slowest > 5*time.Second {
+		return "slow: " + slowest.String(), nil
+	}
+	return "at once", nil
+}

@@ -72,6 +72,8 @@ func try(how, at string) (string, error) {
 		return exact(at)
 	case "abort":
 		return abort(at)
+	case "one port":
+		return onePort(at)
 	case "loopback":
 		return loopback()
 	}
