@@ -71,6 +71,7 @@ bench: toolchain
 	@scripts/install-missing build run bench
 	@$(MAKE) --no-print-directory build
 	@scripts/system-user
+	@scripts/bench-peers
 	go run ./tests/bench
 
 soak: toolchain

@@ -67,7 +67,10 @@ func (c *client) contender(op string, n int, tails *[]float64) *contender {
 }
 
 // started is a client that command runs; without the program it is skipped.
-func started(name string, command *exec.Cmd) *client {
+func started(name string, command *exec.Cmd) *client { return startedIn(name, command, 0) }
+
+// startedIn is started in new namespaces.
+func startedIn(name string, command *exec.Cmd, namespaces uintptr) *client {
 	c := &client{name: name}
 	if command.Err != nil {
 		c.skipped = command.Err.Error()
@@ -78,7 +81,7 @@ func started(name string, command *exec.Cmd) *client {
 		var out io.ReadCloser
 		if out, err = command.StdoutPipe(); err == nil {
 			c.in, c.out = in, bufio.NewReader(out)
-			command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: namespaces}
 			err = command.Start()
 		}
 	}

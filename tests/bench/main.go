@@ -120,6 +120,7 @@ func groups() []group {
 		{"cli", measureCLI},
 		{"crowd", measureCrowd},
 		{"memory", measureMemory},
+		{"boxes", measureBoxes},
 		{"network", measureNetwork},
 		{"compile", measureCompile},
 		{"record", measureRecord},

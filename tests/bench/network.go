@@ -122,7 +122,7 @@ func compareWaysOut(s *settings) ([]Row, error) {
 		}
 		rows = append(rows, found...)
 	}
-	tunneled, err := throughSocket(s, w.direct)
+	tunneled, err := throughSocket(s, w)
 	if err != nil {
 		tunneled = append(tunneled, Row{Measure: "tunnel over a Unix socket", Skipped: err.Error()})
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,7 +18,7 @@ import (
 
 // What a connection asks of the server, by its first byte.
 const (
-	askSink   = 'u' // take everything, then answer with one byte
+	askSink   = 'u' // and eight bytes: take so many, then answer with one (proxies pass no half-close)
 	askSource = 'd' // and eight bytes: how many bytes to send
 	askEcho   = 'e' // send each message of messageSize back
 	askOnce   = 'o' // send one such message back, and end
@@ -55,10 +56,15 @@ func answerTraffic(c net.Conn) error {
 	buf := make([]byte, 256<<10)
 	switch ask[0] {
 	case askSink:
-		for {
-			if _, err := c.Read(buf); err != nil {
-				break
+		if _, err := io.ReadFull(c, ask[1:]); err != nil {
+			return err
+		}
+		for left := int(binary.LittleEndian.Uint64(ask[1:])); left > 0; {
+			n, err := c.Read(buf)
+			if err != nil {
+				return err
 			}
+			left -= n
 		}
 		_, err := c.Write(ask[:1])
 		return err
@@ -109,7 +115,7 @@ type outcome struct {
 // obey performs orders, one a line, until the input ends.
 func obey(server string, in io.Reader, out io.Writer) error {
 	operations := map[string]func(string, int) (outcome, error){
-		"up": upload, "down": download, "kept": kept, "fresh": fresh, "flows": flows, "refused": refused,
+		"up": upload, "down": download, "ups": many(upload), "downs": many(download), "kept": kept, "fresh": fresh, "flows": flows, "refused": refused,
 	}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var o order
@@ -135,18 +141,15 @@ func upload(server string, n int) (outcome, error) {
 	}
 	defer c.Close()
 	buf := make([]byte, 256<<10)
-	buf[0] = askSink
+	ask := binary.LittleEndian.AppendUint64([]byte{askSink}, uint64(n<<20/len(buf)*len(buf)))
 	begin := time.Now()
-	if _, err := c.Write(buf[:1]); err != nil {
+	if _, err := c.Write(ask); err != nil {
 		return outcome{}, err
 	}
 	for range n << 20 / len(buf) {
 		if _, err := c.Write(buf); err != nil {
 			return outcome{}, err
 		}
-	}
-	if err := c.CloseWrite(); err != nil {
-		return outcome{}, err
 	}
 	if _, err := io.ReadFull(c, buf[:1]); err != nil {
 		return outcome{}, err
@@ -175,6 +178,22 @@ func download(server string, n int) (outcome, error) {
 		left -= got
 	}
 	return outcome{Figure: gigabits(n, time.Since(begin))}, nil
+}
+
+// many is n MiB on 64 flows at once.
+func many(one func(string, int) (outcome, error)) func(string, int) (outcome, error) {
+	return func(server string, n int) (outcome, error) {
+		const atOnce = 64
+		errs := make([]error, atOnce)
+		each := max(1, n/atOnce)
+		begin := time.Now()
+		var all sync.WaitGroup
+		for i := range atOnce {
+			all.Go(func() { _, errs[i] = one(server, each) })
+		}
+		all.Wait()
+		return outcome{Figure: gigabits(each*atOnce, time.Since(begin))}, errors.Join(errs...)
+	}
 }
 
 func gigabits(mebibytes int, took time.Duration) float64 {
@@ -267,6 +286,9 @@ func flows(server string, n int) (outcome, error) {
 // refused makes n connects that the boundary must refuse, four at a time, in
 // refusals a second.
 func refused(server string, n int) (outcome, error) {
+	if at, by, tunneled := strings.Cut(server, "@"); tunneled {
+		return refusedTunnels(at, by, n)
+	}
 	a, err := netip.ParseAddrPort(server)
 	if err != nil {
 		return outcome{}, err
@@ -280,6 +302,26 @@ func refused(server string, n int) (outcome, error) {
 	}
 	wait.Wait()
 	return outcome{Figure: float64(n) / time.Since(begin).Seconds()}, errors.Join(errs...)
+}
+
+// refusedTunnels is refused over a Unix socket.
+func refusedTunnels(at, by string, n int) (outcome, error) {
+	host, _, err := net.SplitHostPort(at)
+	if err != nil {
+		return outcome{}, err
+	}
+	to := fmt.Sprintf("%s:%d@%s", host, refusedPort, by)
+	begin := time.Now()
+	for range n {
+		c, err := reach(to)
+		if err == nil {
+			_ = c.Close()
+		}
+		if !errors.Is(err, errRefused) {
+			return outcome{}, fmt.Errorf("a tunnel that must be refused: %w", err)
+		}
+	}
+	return outcome{Figure: float64(n) / time.Since(begin).Seconds()}, nil
 }
 
 func refuseLoop(addr [4]byte, n int) error {

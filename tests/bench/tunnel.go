@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ type stream interface {
 }
 
 // reach connects to "host:port", or with "host:port@path" through the boundary that
-// listens at a Unix socket.
+// listens at a Unix socket, or with "host:port@tcp:host:port" through an HTTP proxy.
 func reach(server string) (stream, error) {
 	server, path, tunneled := strings.Cut(server, "@")
 	if !tunneled {
@@ -31,65 +32,54 @@ func reach(server string) (stream, error) {
 		}
 		return c.(*net.TCPConn), nil
 	}
-	c, err := net.Dial("unix", path)
+	network, at := "unix", path
+	if proxy, ok := strings.CutPrefix(path, "tcp:"); ok {
+		network, at = "tcp", proxy
+	}
+	c, err := net.Dial(network, at)
 	if err != nil {
 		return nil, err
 	}
-	if err := open(c, server); err != nil {
+	status, err := open(c, server)
+	if err == nil && status != "200" {
+		err = fmt.Errorf("%s: %w", status, errRefused)
+	}
+	if err != nil {
 		_ = c.Close()
 		return nil, err
 	}
-	return c.(*net.UnixConn), nil
+	return c.(stream), nil
 }
 
-// open asks for a tunnel. The server sends nothing unasked, so nothing stands behind the answer.
-func open(c net.Conn, server string) error {
+var errRefused = errors.New("the tunnel is refused")
+
+// open asks for a tunnel, and returns the status. The server sends nothing unasked, but what
+// stands behind the head is left alone anyway.
+func open(c net.Conn, server string) (status string, err error) {
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", server); err != nil {
-		return err
+		return "", err
 	}
-	const good = "HTTP/1.1 200 OK\r\n\r\n"
-	answer := make([]byte, len(good))
-	if _, err := io.ReadFull(c, answer); err != nil {
-		return fmt.Errorf("read the boundary's answer: %w", err)
+	var head []byte
+	for len(head) <= 4096 && !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
+		n := 1
+		if len(head) == 0 {
+			n = len(shortHead)
+		}
+		part := make([]byte, n)
+		if _, err := io.ReadFull(c, part); err != nil {
+			return "", fmt.Errorf("read the answer: %w", err)
+		}
+		head = append(head, part...)
 	}
-	if string(answer) != good {
-		return fmt.Errorf("the boundary answered %q", answer)
+	_, after, _ := strings.Cut(string(head), " ")
+	if len(after) < 3 {
+		return "", fmt.Errorf("answered %q", head)
 	}
-	return nil
+	return after[:3], nil
 }
 
-// throughSocket measures a tunnel over a Unix socket beside the same client on loopback:
-// skep-box run, every intent durable first.
-func throughSocket(s *settings, direct *client) (rows []Row, err error) {
-	socket, stop, err := boundaryAt(filepath.Join(s.dir, "tunnel"), filepath.Join(s.bin, "skep-box"))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	tunnel := started("tunnel", exec.Command(s.self, roleArgument, "client", server+"@"+socket))
-	if tunnel.close != nil {
-		defer func() { _ = tunnel.close() }()
-	}
-	size := 256 // MiB
-	if s.quick {
-		size = 64
-	}
-	for _, m := range []struct {
-		op, measure, unit string
-		n                 int
-	}{
-		{"up", "tunnel: throughput up, one flow", "Gbit/s", size}, {"down", "tunnel: throughput down, one flow", "Gbit/s", size},
-		{"kept", "tunnel: request on a kept connection, p50", "us", 2000}, {"fresh", "tunnel: fresh flow with one request, p50", "ms", 100},
-		{"flows", "tunnel: new flows a second, 64 at a time", "/s", 512},
-	} {
-		ours, theirs := tunnel.contender(m.op, m.n, nil), direct.contender(m.op, m.n, nil)
-		if err := alternate(s.rounds(30), ours, theirs); err != nil {
-			return rows, err
-		}
-		rows = append(rows, against(m.measure, m.unit, ours, theirs, "", nil))
-	}
-	return rows, nil
-}
+// shortHead is the shortest that a proxy answers, ours: read at once.
+const shortHead = "HTTP/1.1 200 OK\r\n\r\n"
 
 // boundaryAt starts a boundary that allows the server, and waits until it listens.
 func boundaryAt(dir, program string) (socket string, stop func() error, err error) {
