@@ -1,52 +1,69 @@
 package start
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"skep.dev/skep/internal/tunnel"
 )
 
-// TestBI1BI2BI4Guest: the pinned port is reached in both forms, and no other.
-func TestBI1BI2BI4Guest(t *testing.T) {
-	for form, want := range map[tunnel.Form]string{tunnel.OnlyHTTP: "HTTP/1.1 200 OK", tunnel.OnlyText: "OK"} {
-		b := serveBoundary(t, nil)
-		socket := filepath.Join(t.TempDir(), "in")
-		c := command(t, b, []string{"--ingress-socket", socket, "--ingress-port", "8080"}, prober(t), "serve=127.0.0.1:8080")
-		out, err := c.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
+// TestBI1BI2BI3BI4BothRoutes: the pinned port is reached in both forms, with what came in
+// the same packet; no other port is, and nothing that is no handshake of the form.
+func TestBI1BI2BI3BI4BothRoutes(t *testing.T) {
+	bothRoutes(t, func(t *testing.T, flags []string) {
+		for form, want := range map[string]string{"http": "HTTP/1.1 200 OK", "text": "OK"} {
+			b := serveBoundary(t, nil)
+			socket := filepath.Join(t.TempDir(), "in")
+			ours, err := tunnel.ParseForm(form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := map[tunnel.Form]tunnel.Form{tunnel.OnlyHTTP: tunnel.OnlyText, tunnel.OnlyText: tunnel.OnlyHTTP}[ours]
+			_, lines, _ := running(t, b, append(slices.Clone(flags), "--ingress-socket", socket, "--ingress-port", "8080", "--ingress-form", form), prober(t), "serve=127.0.0.1:8080")
+			if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("the ingress socket: %v, %v", info, err)
+			}
+			if answer, _ := ask(t, socket, 8081, ours, ""); !strings.Contains(answer, "403") && !strings.HasPrefix(answer, "ERR ") {
+				t.Errorf("another port: %q", answer)
+			}
+			if answer, echoed := ask(t, socket, 8080, other, "payload"); !strings.Contains(answer, "400") && !strings.HasPrefix(answer, "ERR ") || echoed == "payload" {
+				t.Errorf("the other form: %q, %q", answer, echoed)
+			}
+			for _, line := range []string{"GET / HTTP/1.1\r\n\r\n", "CONNECT 8.8.8.8:8080 HTTP/1.1\r\nHost: 8.8.8.8:8080\r\n\r\n", "hello\n"} {
+				if answer := deliver(t, socket, line); strings.Contains(answer, "200") || strings.HasPrefix(answer, "OK") {
+					t.Errorf("%q: %q", line, answer)
+				}
+			}
+			answer, echoed := ask(t, socket, 8080, ours, "payload right behind")
+			if answer != want || echoed != "payload right behind" {
+				t.Errorf("%q, then %q", answer, echoed)
+			}
+			if got := rest(lines)["serve=127.0.0.1:8080"]; got != "20" { // the first connection that the agent got
+				t.Errorf("the agent got %q bytes", got)
+			}
 		}
-		c.Stderr = os.Stderr
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(out)
-		if !lines.Scan() || lines.Text() != "ready" {
-			t.Fatalf("the agent says %q", lines.Text())
-		}
-		if answer, _ := ask(t, socket, 8081, form, ""); !strings.Contains(answer, "403") && !strings.HasPrefix(answer, "ERR ") {
-			t.Errorf("another port: %q", answer)
-		}
-		answer, echoed := ask(t, socket, 8080, form, "payload right behind")
-		if answer != want || echoed != "payload right behind" {
-			t.Errorf("%q, then %q", answer, echoed)
-		}
-		if !lines.Scan() || lines.Text() != "serve=127.0.0.1:8080: 20" {
-			t.Errorf("the agent says %q", lines.Text())
-		}
-		if err := c.Wait(); err != nil {
-			t.Error(err)
-		}
-		if info, err := os.Stat(socket); err == nil && info.Mode().Perm() != 0o600 {
-			t.Errorf("the ingress socket has mode %o", info.Mode().Perm())
-		}
+	})
+}
+
+// deliver sends some bytes and reads what comes.
+func deliver(t *testing.T, socket, text string) string {
+	t.Helper()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = c.Close() }()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.(*net.UnixConn).CloseWrite()
+	all, _ := io.ReadAll(c)
+	return string(all)
 }
 
 // ask delivers one request, its payload in the same packet, and returns the first line
