@@ -154,3 +154,24 @@ func TestBG21BothRoutes(t *testing.T) {
 		}
 	})
 }
+
+// TestUserGuest: with --user the agent has that user's ids and no power, and skep-init keeps
+// the one to end it (G25).
+func TestUserGuest(t *testing.T) {
+	b := serveBoundary(t, map[string]string{"ok.test:7080": echo(t)})
+	dir := filepath.Dir(prober(t))
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, code := container(t, "", "run", "--user", "65534:65534", b.path, prober(t), "caps=", "threads=", "writable=/etc/hosts /etc/resolv.conf", "signal=", "reach=ok.test:7080")
+	if code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	got := read(out)
+	if !strings.Contains(got["caps="], "CapEff:0000000000000000") || got["signal="] != "operation not permitted" || got["reach=ok.test:7080"] != "hello" || got["writable=/etc/hosts /etc/resolv.conf"] != "" {
+		t.Errorf("%q", got)
+	}
+	if !strings.Contains(got["threads="], "CapEff:0000000000000020") || strings.Contains(got["threads="], "CapEff:00000000a") {
+		t.Errorf("skep-init has %q", got["threads="])
+	}
+}
