@@ -45,6 +45,8 @@ type link struct {
 	daemon     *way.Way
 	recordHead h2.Head
 
+	numbers func() writer // what is told beside records; nil tells nothing
+
 	mu     sync.Mutex
 	events *h2.Stream // of the connection of the moment
 }
@@ -137,6 +139,9 @@ func (l *link) Record(records [][]byte, tell func(map[int]flow.Reason, error)) e
 	m := make(writer, 0, size)
 	for _, r := range records {
 		m.message(1, r)
+	}
+	if l.numbers != nil {
+		m.message(2, l.numbers())
 	}
 	daemon, done := l.daemon.Use()
 	err := daemon.Call(l.recordHead, m, func(a h2.Answer) {

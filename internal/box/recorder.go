@@ -249,7 +249,7 @@ func message(r boundary.Record) []byte {
 	for i, s := range [...]string{r.Decision, v.Reason.Token(), v.AllowWith, q.Inner.Protocol.String(), q.Inner.Name, q.Inner.ALPN} {
 		m.text(18+i, s)
 	}
-	for i, n := range [...]uint64{q.Count, uint64(uint32(r.Dropped)), r.Up, r.Down, uint64(r.Duration.Milliseconds())} {
+	for i, n := range [...]uint64{q.Count, uint64(uint32(r.Dropped)), r.Up, r.Down, uint64(r.Duration.Milliseconds()), uint64(r.Setup.Milliseconds())} {
 		m.number(24+i, n)
 	}
 	return m

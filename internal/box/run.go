@@ -202,6 +202,7 @@ func build(ctx context.Context, c Config, l *link, a assignment, secrets *vault.
 	b.server = &server{sockets: s, gate: b.gate, table: table, pause: b.cell,
 		udp: &datagrams.Server{Gate: b.gate, Table: table, Kernel: conntrack{b.kernel}},
 		dns: &route.Resolver{Table: table, Gate: admit, Rate: route.NewBucket(route.DNSQueries, time.Now), IPv6: s.ipv6}}
+	l.numbers = b.server.numbers
 	b.early = newEarly(s.log, b.kernel, b.gate, table)
 	if s.warden != nil {
 		if err := b.inherit(c.Warden, message); err != nil {

@@ -68,6 +68,17 @@ func (s *server) run(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
+// numbers is a BoxNumbers.
+func (s *server) numbers() (m writer) {
+	for i, n := range s.dns.Answers() {
+		m.number(1+i, n)
+	}
+	v4, v6 := s.table.Len()
+	m.number(5, uint64(v4))
+	m.number(6, uint64(v6))
+	return m
+}
+
 func (s *server) accept(ctx context.Context, l *net.TCPListener) error {
 	for {
 		c, err := l.AcceptTCP()

@@ -167,13 +167,13 @@ func TestRecordIsWritten(t *testing.T) {
 	}
 	r := boundary.Record{
 		Kind: boundary.Denied, Time: time.Unix(7, 8), Request: q, Verdict: flow.Verdict{Reason: flow.TLSNameMismatch, Rule: "r", Line: 9, AllowWith: "more"}, Policy: "v",
-		Decision: "block", Address: netip.MustParseAddrPort("192.0.2.1:443"), Dropped: 10, Up: 11, Down: 12, Duration: 13 * time.Millisecond,
+		Decision: "block", Address: netip.MustParseAddrPort("192.0.2.1:443"), Dropped: 10, Up: 11, Down: 12, Duration: 13 * time.Millisecond, Setup: 14 * time.Millisecond,
 	}
 	want := &skepv1.FlowRecord{
 		Kind: skepv1.FlowRecord_KIND_DENIED, UnixNanos: 7e9 + 8, Flow: q.ID.String(), Connection: q.Conn.String(), Cell: "cell", Agent: "agent", Generation: 5, Policy: "v",
 		Listener: "native", Wire: q.Wire.String(), Transport: q.Transport.String(), Direction: q.Direction.String(), Destination: q.Destination(), Address: "192.0.2.1:443",
 		Peer: "peer", Rule: "r", Line: 9, Decision: "block", Reason: flow.TLSNameMismatch.Token(), AllowWith: "more", InnerProtocol: q.Inner.Protocol.String(), InnerName: "b.test",
-		InnerAlpn: "h2", Count: 6, Dropped: 10, BytesUp: 11, BytesDown: 12, Milliseconds: 13,
+		InnerAlpn: "h2", Count: 6, Dropped: 10, BytesUp: 11, BytesDown: 12, Milliseconds: 13, SetupMilliseconds: 14,
 	}
 	complete(t, want)
 	got := &skepv1.FlowRecord{}

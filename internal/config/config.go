@@ -63,6 +63,7 @@ type Config struct {
 	File    string
 	Targets []Target // in the order of the file
 	Roles   []Role
+	Metrics string // absolute path of a socket; "" serves none (B200)
 }
 
 // Target gives a target by name.
@@ -107,7 +108,7 @@ func Parse(file string, src []byte) (*Config, Faults) {
 }
 
 func (r reader) all(root *strict.Node) {
-	f, ok := r.Fields(root, "the config", "targets: {...}", []string{"version", "targets", "roles", "servers"})
+	f, ok := r.Fields(root, "the config", "targets: {...}", []string{"version", "targets", "roles", "servers", "metrics"})
 	if !ok {
 		return
 	}
@@ -116,6 +117,12 @@ func (r reader) all(root *strict.Node) {
 	}
 	if v, ok := f["servers"]; ok {
 		r.Unsupported(v.Pos, "servers", "servers") // MG7
+	}
+	if v, ok := f["metrics"]; ok {
+		r.c.Metrics, _ = r.Str(v, "metrics", "/run/skep-metrics/socket")
+		if !filepath.IsAbs(r.c.Metrics) {
+			r.Fault(v, "metrics is the path of a socket, from the root", "for example metrics: /run/skep-metrics/socket")
+		}
 	}
 	if v, ok := f["targets"]; ok {
 		r.each(v, "targets", "{demo: {script: FILE}}", r.target)

@@ -7,6 +7,7 @@ import (
 	"skep.dev/skep/internal/approval"
 	"skep.dev/skep/internal/daemon/approvals"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/counting"
 )
 
 // approvals is where cells' questions go.
@@ -15,9 +16,10 @@ func (d *Daemon) approvals() (*approvals.Approvals, error) {
 	if err != nil {
 		return nil, err
 	}
+	journal := counting.Journal{Journal: d.record, Counts: d.Metrics}
 	return &approvals.Approvals{
-		Machine:  &approval.Machine{Journal: d.record, Clock: d.Clock, Changed: d.swapPolicy},
-		Standing: standing, Cells: d.cells, Journal: d.record, Swap: d.swapPolicy,
+		Machine:  &approval.Machine{Journal: journal, Clock: d.Clock, Changed: d.swapPolicy},
+		Standing: standing, Cells: d.cells, Journal: journal, Swap: d.swapPolicy,
 		Ledger: filepath.Join(d.State, "ledger"), Log: d.Log,
 		Lives: func() (ids []string) {
 			for _, l := range d.lives() {
@@ -57,9 +59,11 @@ func (d *Daemon) swapPolicy(id string) {
 	}
 	p, err := d.policy(l)
 	if err != nil {
+		d.Metrics.Swap(false)
 		d.Log.Error("the policy of a cell stays as it is", "cell", id, "err", err)
 		return
 	}
+	d.Metrics.Swap(true)
 	for _, b := range all { // one that was replaced has flows that are judged again, too
 		b.Link.Swap(p)
 	}

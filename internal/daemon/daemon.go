@@ -21,6 +21,7 @@ import (
 	"skep.dev/skep/internal/daemon/cells"
 	"skep.dev/skep/internal/daemon/changes"
 	"skep.dev/skep/internal/daemon/clocks"
+	"skep.dev/skep/internal/daemon/connector/metrics"
 	"skep.dev/skep/internal/daemon/doctor"
 	"skep.dev/skep/internal/daemon/door"
 	"skep.dev/skep/internal/daemon/ending"
@@ -72,6 +73,8 @@ type Config struct {
 	Models func(record func(ctx context.Context, cell string, body kind.Body) error, lost func(context.Context) error) Models
 	// Ceiling reads the operator's ceiling anew.
 	Ceiling func() (policy.Ceiling, error)
+	// Metrics counts what cells do; nil counts nothing (B200).
+	Metrics *metrics.Counts
 	// Settings judges the operator's files for skep doctor; nil judges none.
 	Settings func() []doctor.Finding
 	// Names are the files that are watched for the boxes (B101).

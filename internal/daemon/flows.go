@@ -31,8 +31,10 @@ func (d *Daemon) RecordFlows(ctx context.Context, id string, records []*skepv1.F
 		entries[i] = ledger.Entry{Cell: id, Body: body}
 	}
 	if err := d.ledger.AppendAll(ctx, entries); err != nil {
+		d.Metrics.Unwritten(len(entries))
 		return nil, err
 	}
+	l.counted.Records(taken.Keep)
 	d.count(l, taken.Keep)
 	d.asked.Take(id, taken.Keep)
 	return taken.Refused, nil
@@ -44,6 +46,9 @@ type recorder struct {
 	cell *life
 	box  *boxes.Box
 }
+
+// Numbers implements boxlink.Numbered.
+func (r recorder) Numbers(n *skepv1.BoxNumbers) { r.cell.counted.Numbers(n) }
 
 // Lease implements boxlink.Recorder.
 func (r recorder) Lease(id string, spent int64) (int64, error) {

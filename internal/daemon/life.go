@@ -14,6 +14,7 @@ import (
 	"skep.dev/skep/internal/cell"
 	"skep.dev/skep/internal/daemon/boxes"
 	"skep.dev/skep/internal/daemon/cells"
+	"skep.dev/skep/internal/daemon/counting"
 	"skep.dev/skep/internal/daemon/ending"
 	"skep.dev/skep/internal/daemon/keys"
 	"skep.dev/skep/internal/daemon/measure"
@@ -34,6 +35,7 @@ type life struct {
 	unenforced []string   // keys of the budget that nothing holds here
 	held       []*os.File // the granted roots, for a difference while the cell runs
 	traffic    *traffic.Cell
+	counted    counting.Cell
 	secrets    *secrets.Cell // nil where it has none
 	kept       func() error  // returns once the first record is durable
 
@@ -57,8 +59,9 @@ type life struct {
 }
 
 func (d *Daemon) newLife(id string, begin time.Time, p *profile.Profile, unenforced []string) *life {
+	d.Metrics.Attached(1) // a native cell has one generation
 	return &life{
-		d: d, id: id, begin: begin, profile: p, unenforced: unenforced, stops: map[string]func(){}, changed: make(chan struct{}),
+		d: d, counted: counting.Cell{Counts: d.Metrics}, id: id, begin: begin, profile: p, unenforced: unenforced, stops: map[string]func(){}, changed: make(chan struct{}),
 	}
 }
 
@@ -321,6 +324,7 @@ func (d *Daemon) forget(l *life) {
 	delete(d.live, l.id)
 	d.mu.Unlock()
 	l.traffic.End()
+	l.counted.End()
 	d.idle.Touch(0)
 }
 

@@ -96,6 +96,7 @@ func (r recorder) UseSecret(id string, q *skepv1.UseSecretRequest) error {
 	if err := r.record.Append(id, body); err != nil {
 		return err
 	}
+	r.cell.counted.Secret(q.Reason)
 	if q.Reason == "" {
 		return nil
 	}

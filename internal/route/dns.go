@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -32,7 +33,29 @@ type Resolver struct {
 	Rate  *Bucket
 	IPv6  bool // false: AAAA answers are empty (B11)
 
-	turn sync.RWMutex
+	turn   sync.RWMutex
+	counts [4]atomic.Uint64
+}
+
+// Answers is how many questions had an address, none of their kind, a refusal, a failure.
+func (r *Resolver) Answers() (out [4]uint64) {
+	for i := range out {
+		out[i] = r.counts[i].Load()
+	}
+	return out
+}
+
+func (r *Resolver) count(addr netip.Addr, code dnsmessage.RCode) {
+	kind := 2
+	switch {
+	case code == dnsmessage.RCodeSuccess && addr.IsValid():
+		kind = 0
+	case code == dnsmessage.RCodeSuccess:
+		kind = 1
+	case code == dnsmessage.RCodeServerFailure:
+		kind = 3
+	}
+	r.counts[kind].Add(1)
 }
 
 // Pause returns when no answer is under way that the table or the gate could change by,
@@ -53,20 +76,24 @@ func (r *Resolver) Answer(ctx context.Context, query []byte) []byte {
 	reply := dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode, Authoritative: true, RecursionDesired: h.RecursionDesired, RecursionAvailable: true}
 	if h.OpCode != 0 {
 		reply.RCode = dnsmessage.RCodeNotImplemented
+		r.count(netip.Addr{}, reply.RCode)
 		return pack(reply, nil, netip.Addr{})
 	}
 	questions, err := p.AllQuestions()
 	if err != nil || len(questions) != 1 {
 		reply.RCode = dnsmessage.RCodeFormatError
+		r.count(netip.Addr{}, reply.RCode)
 		return pack(reply, nil, netip.Addr{})
 	}
 	q := questions[0]
 	if !r.Rate.Take() {
 		reply.RCode = dnsmessage.RCodeServerFailure
+		r.count(netip.Addr{}, reply.RCode)
 		return pack(reply, &q, netip.Addr{})
 	}
 	var addr netip.Addr
 	addr, reply.RCode = r.lookup(ctx, q)
+	r.count(addr, reply.RCode)
 	return pack(reply, &q, addr)
 }
 

@@ -73,7 +73,7 @@ func (x FlowRecord_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlowRecord_Kind.Descriptor instead.
 func (FlowRecord_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{28, 0}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type TrustRequest struct {
@@ -1774,6 +1774,7 @@ func (x *BoxLimits) GetLeased() bool {
 type RecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       []*FlowRecord          `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"` // at most 256
+	Numbers       *BoxNumbers            `protobuf:"bytes,2,opt,name=numbers,proto3" json:"numbers,omitempty"` // as they are now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1815,6 +1816,98 @@ func (x *RecordRequest) GetRecords() []*FlowRecord {
 	return nil
 }
 
+func (x *RecordRequest) GetNumbers() *BoxNumbers {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
+// BoxNumbers are what a box counts that has no record: since its start, and the last two as they are.
+type BoxNumbers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DnsAnswered   uint64                 `protobuf:"varint,1,opt,name=dns_answered,json=dnsAnswered,proto3" json:"dns_answered,omitempty"` // with an address
+	DnsEmpty      uint64                 `protobuf:"varint,2,opt,name=dns_empty,json=dnsEmpty,proto3" json:"dns_empty,omitempty"`          // of a kind that has none here
+	DnsRefused    uint64                 `protobuf:"varint,3,opt,name=dns_refused,json=dnsRefused,proto3" json:"dns_refused,omitempty"`    // malformed, or no name
+	DnsFailed     uint64                 `protobuf:"varint,4,opt,name=dns_failed,json=dnsFailed,proto3" json:"dns_failed,omitempty"`       // over the rate, or the gate was not told in time
+	Names4        uint32                 `protobuf:"varint,5,opt,name=names4,proto3" json:"names4,omitempty"`                              // that have an address
+	Names6        uint32                 `protobuf:"varint,6,opt,name=names6,proto3" json:"names6,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoxNumbers) Reset() {
+	*x = BoxNumbers{}
+	mi := &file_skep_v1_box_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxNumbers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxNumbers) ProtoMessage() {}
+
+func (x *BoxNumbers) ProtoReflect() protoreflect.Message {
+	mi := &file_skep_v1_box_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxNumbers.ProtoReflect.Descriptor instead.
+func (*BoxNumbers) Descriptor() ([]byte, []int) {
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BoxNumbers) GetDnsAnswered() uint64 {
+	if x != nil {
+		return x.DnsAnswered
+	}
+	return 0
+}
+
+func (x *BoxNumbers) GetDnsEmpty() uint64 {
+	if x != nil {
+		return x.DnsEmpty
+	}
+	return 0
+}
+
+func (x *BoxNumbers) GetDnsRefused() uint64 {
+	if x != nil {
+		return x.DnsRefused
+	}
+	return 0
+}
+
+func (x *BoxNumbers) GetDnsFailed() uint64 {
+	if x != nil {
+		return x.DnsFailed
+	}
+	return 0
+}
+
+func (x *BoxNumbers) GetNames4() uint32 {
+	if x != nil {
+		return x.Names4
+	}
+	return 0
+}
+
+func (x *BoxNumbers) GetNames6() uint32 {
+	if x != nil {
+		return x.Names6
+	}
+	return 0
+}
+
 type RecordResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Refused       []*RefusedFlow         `protobuf:"bytes,1,rep,name=refused,proto3" json:"refused,omitempty"` // intents that were not recorded and must not open
@@ -1824,7 +1917,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[24]
+	mi := &file_skep_v1_box_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +1929,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[24]
+	mi := &file_skep_v1_box_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +1942,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{24}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RecordResponse) GetRefused() []*RefusedFlow {
@@ -1870,7 +1963,7 @@ type RefusedFlow struct {
 
 func (x *RefusedFlow) Reset() {
 	*x = RefusedFlow{}
-	mi := &file_skep_v1_box_proto_msgTypes[25]
+	mi := &file_skep_v1_box_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1975,7 @@ func (x *RefusedFlow) String() string {
 func (*RefusedFlow) ProtoMessage() {}
 
 func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[25]
+	mi := &file_skep_v1_box_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1988,7 @@ func (x *RefusedFlow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedFlow.ProtoReflect.Descriptor instead.
 func (*RefusedFlow) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{25}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RefusedFlow) GetIndex() uint32 {
@@ -1921,7 +2014,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[26]
+	mi := &file_skep_v1_box_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2026,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[26]
+	mi := &file_skep_v1_box_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2039,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{26}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LeaseRequest) GetSpent() uint64 {
@@ -1965,7 +2058,7 @@ type LeaseResponse struct {
 
 func (x *LeaseResponse) Reset() {
 	*x = LeaseResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[27]
+	mi := &file_skep_v1_box_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2070,7 @@ func (x *LeaseResponse) String() string {
 func (*LeaseResponse) ProtoMessage() {}
 
 func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[27]
+	mi := &file_skep_v1_box_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2083,7 @@ func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
 func (*LeaseResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{27}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LeaseResponse) GetBytes() uint64 {
@@ -2002,42 +2095,43 @@ func (x *LeaseResponse) GetBytes() uint64 {
 
 // FlowRecord is one record of boundary.md, section 16.
 type FlowRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          FlowRecord_Kind        `protobuf:"varint,1,opt,name=kind,proto3,enum=skep.v1.FlowRecord_Kind" json:"kind,omitempty"`
-	UnixNanos     int64                  `protobuf:"varint,2,opt,name=unix_nanos,json=unixNanos,proto3" json:"unix_nanos,omitempty"` // the box's clock
-	Flow          string                 `protobuf:"bytes,3,opt,name=flow,proto3" json:"flow,omitempty"`                             // 32 hexadecimal digits
-	Connection    string                 `protobuf:"bytes,4,opt,name=connection,proto3" json:"connection,omitempty"`
-	Cell          string                 `protobuf:"bytes,5,opt,name=cell,proto3" json:"cell,omitempty"`
-	Agent         string                 `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
-	Generation    uint64                 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
-	Policy        string                 `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
-	Listener      string                 `protobuf:"bytes,9,opt,name=listener,proto3" json:"listener,omitempty"`
-	Wire          string                 `protobuf:"bytes,10,opt,name=wire,proto3" json:"wire,omitempty"`
-	Transport     string                 `protobuf:"bytes,11,opt,name=transport,proto3" json:"transport,omitempty"`
-	Direction     string                 `protobuf:"bytes,12,opt,name=direction,proto3" json:"direction,omitempty"`
-	Destination   string                 `protobuf:"bytes,13,opt,name=destination,proto3" json:"destination,omitempty"` // "name:port", "[addr]:port", or "*" where only a number is known
-	Address       string                 `protobuf:"bytes,14,opt,name=address,proto3" json:"address,omitempty"`         // dialed, only if connected
-	Peer          string                 `protobuf:"bytes,15,opt,name=peer,proto3" json:"peer,omitempty"`
-	Rule          string                 `protobuf:"bytes,16,opt,name=rule,proto3" json:"rule,omitempty"`
-	Line          uint32                 `protobuf:"varint,17,opt,name=line,proto3" json:"line,omitempty"`
-	Decision      string                 `protobuf:"bytes,18,opt,name=decision,proto3" json:"decision,omitempty"` // "allow", "block", "fail"; of what waits "ask"
-	Reason        string                 `protobuf:"bytes,19,opt,name=reason,proto3" json:"reason,omitempty"`     // token of B63; empty for a success
-	AllowWith     string                 `protobuf:"bytes,20,opt,name=allow_with,json=allowWith,proto3" json:"allow_with,omitempty"`
-	InnerProtocol string                 `protobuf:"bytes,21,opt,name=inner_protocol,json=innerProtocol,proto3" json:"inner_protocol,omitempty"`
-	InnerName     string                 `protobuf:"bytes,22,opt,name=inner_name,json=innerName,proto3" json:"inner_name,omitempty"`
-	InnerAlpn     string                 `protobuf:"bytes,23,opt,name=inner_alpn,json=innerAlpn,proto3" json:"inner_alpn,omitempty"`
-	Count         uint64                 `protobuf:"varint,24,opt,name=count,proto3" json:"count,omitempty"`
-	Dropped       uint32                 `protobuf:"varint,25,opt,name=dropped,proto3" json:"dropped,omitempty"` // resolved addresses that were not kept
-	BytesUp       uint64                 `protobuf:"varint,26,opt,name=bytes_up,json=bytesUp,proto3" json:"bytes_up,omitempty"`
-	BytesDown     uint64                 `protobuf:"varint,27,opt,name=bytes_down,json=bytesDown,proto3" json:"bytes_down,omitempty"`
-	Milliseconds  uint64                 `protobuf:"varint,28,opt,name=milliseconds,proto3" json:"milliseconds,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Kind              FlowRecord_Kind        `protobuf:"varint,1,opt,name=kind,proto3,enum=skep.v1.FlowRecord_Kind" json:"kind,omitempty"`
+	UnixNanos         int64                  `protobuf:"varint,2,opt,name=unix_nanos,json=unixNanos,proto3" json:"unix_nanos,omitempty"` // the box's clock
+	Flow              string                 `protobuf:"bytes,3,opt,name=flow,proto3" json:"flow,omitempty"`                             // 32 hexadecimal digits
+	Connection        string                 `protobuf:"bytes,4,opt,name=connection,proto3" json:"connection,omitempty"`
+	Cell              string                 `protobuf:"bytes,5,opt,name=cell,proto3" json:"cell,omitempty"`
+	Agent             string                 `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	Generation        uint64                 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
+	Policy            string                 `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
+	Listener          string                 `protobuf:"bytes,9,opt,name=listener,proto3" json:"listener,omitempty"`
+	Wire              string                 `protobuf:"bytes,10,opt,name=wire,proto3" json:"wire,omitempty"`
+	Transport         string                 `protobuf:"bytes,11,opt,name=transport,proto3" json:"transport,omitempty"`
+	Direction         string                 `protobuf:"bytes,12,opt,name=direction,proto3" json:"direction,omitempty"`
+	Destination       string                 `protobuf:"bytes,13,opt,name=destination,proto3" json:"destination,omitempty"` // "name:port", "[addr]:port", or "*" where only a number is known
+	Address           string                 `protobuf:"bytes,14,opt,name=address,proto3" json:"address,omitempty"`         // dialed, only if connected
+	Peer              string                 `protobuf:"bytes,15,opt,name=peer,proto3" json:"peer,omitempty"`
+	Rule              string                 `protobuf:"bytes,16,opt,name=rule,proto3" json:"rule,omitempty"`
+	Line              uint32                 `protobuf:"varint,17,opt,name=line,proto3" json:"line,omitempty"`
+	Decision          string                 `protobuf:"bytes,18,opt,name=decision,proto3" json:"decision,omitempty"` // "allow", "block", "fail"; of what waits "ask"
+	Reason            string                 `protobuf:"bytes,19,opt,name=reason,proto3" json:"reason,omitempty"`     // token of B63; empty for a success
+	AllowWith         string                 `protobuf:"bytes,20,opt,name=allow_with,json=allowWith,proto3" json:"allow_with,omitempty"`
+	InnerProtocol     string                 `protobuf:"bytes,21,opt,name=inner_protocol,json=innerProtocol,proto3" json:"inner_protocol,omitempty"`
+	InnerName         string                 `protobuf:"bytes,22,opt,name=inner_name,json=innerName,proto3" json:"inner_name,omitempty"`
+	InnerAlpn         string                 `protobuf:"bytes,23,opt,name=inner_alpn,json=innerAlpn,proto3" json:"inner_alpn,omitempty"`
+	Count             uint64                 `protobuf:"varint,24,opt,name=count,proto3" json:"count,omitempty"`
+	Dropped           uint32                 `protobuf:"varint,25,opt,name=dropped,proto3" json:"dropped,omitempty"` // resolved addresses that were not kept
+	BytesUp           uint64                 `protobuf:"varint,26,opt,name=bytes_up,json=bytesUp,proto3" json:"bytes_up,omitempty"`
+	BytesDown         uint64                 `protobuf:"varint,27,opt,name=bytes_down,json=bytesDown,proto3" json:"bytes_down,omitempty"`
+	Milliseconds      uint64                 `protobuf:"varint,28,opt,name=milliseconds,proto3" json:"milliseconds,omitempty"`
+	SetupMilliseconds uint64                 `protobuf:"varint,29,opt,name=setup_milliseconds,json=setupMilliseconds,proto3" json:"setup_milliseconds,omitempty"` // until the destination was reached, of an outcome
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *FlowRecord) Reset() {
 	*x = FlowRecord{}
-	mi := &file_skep_v1_box_proto_msgTypes[28]
+	mi := &file_skep_v1_box_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2143,7 @@ func (x *FlowRecord) String() string {
 func (*FlowRecord) ProtoMessage() {}
 
 func (x *FlowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[28]
+	mi := &file_skep_v1_box_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2156,7 @@ func (x *FlowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowRecord.ProtoReflect.Descriptor instead.
 func (*FlowRecord) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{28}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FlowRecord) GetKind() FlowRecord_Kind {
@@ -2261,6 +2355,13 @@ func (x *FlowRecord) GetMilliseconds() uint64 {
 	return 0
 }
 
+func (x *FlowRecord) GetSetupMilliseconds() uint64 {
+	if x != nil {
+		return x.SetupMilliseconds
+	}
+	return 0
+}
+
 type ReadyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Done          bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`   // false: the agent may start; true: everything is closed and recorded
@@ -2272,7 +2373,7 @@ type ReadyRequest struct {
 
 func (x *ReadyRequest) Reset() {
 	*x = ReadyRequest{}
-	mi := &file_skep_v1_box_proto_msgTypes[29]
+	mi := &file_skep_v1_box_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2385,7 @@ func (x *ReadyRequest) String() string {
 func (*ReadyRequest) ProtoMessage() {}
 
 func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[29]
+	mi := &file_skep_v1_box_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2398,7 @@ func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyRequest.ProtoReflect.Descriptor instead.
 func (*ReadyRequest) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{29}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadyRequest) GetDone() bool {
@@ -2329,7 +2430,7 @@ type ReadyResponse struct {
 
 func (x *ReadyResponse) Reset() {
 	*x = ReadyResponse{}
-	mi := &file_skep_v1_box_proto_msgTypes[30]
+	mi := &file_skep_v1_box_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2442,7 @@ func (x *ReadyResponse) String() string {
 func (*ReadyResponse) ProtoMessage() {}
 
 func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skep_v1_box_proto_msgTypes[30]
+	mi := &file_skep_v1_box_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2455,7 @@ func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyResponse.ProtoReflect.Descriptor instead.
 func (*ReadyResponse) Descriptor() ([]byte, []int) {
-	return file_skep_v1_box_proto_rawDescGZIP(), []int{30}
+	return file_skep_v1_box_proto_rawDescGZIP(), []int{31}
 }
 
 var File_skep_v1_box_proto protoreflect.FileDescriptor
@@ -2496,9 +2597,20 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"open_flows\x18\x01 \x01(\rR\topenFlows\x12/\n" +
 	"\x14new_flows_per_second\x18\x02 \x01(\rR\x11newFlowsPerSecond\x12(\n" +
 	"\x10idle_tcp_seconds\x18\x03 \x01(\rR\x0eidleTcpSeconds\x12\x16\n" +
-	"\x06leased\x18\x04 \x01(\bR\x06leased\">\n" +
+	"\x06leased\x18\x04 \x01(\bR\x06leased\"m\n" +
 	"\rRecordRequest\x12-\n" +
-	"\arecords\x18\x01 \x03(\v2\x13.skep.v1.FlowRecordR\arecords\"@\n" +
+	"\arecords\x18\x01 \x03(\v2\x13.skep.v1.FlowRecordR\arecords\x12-\n" +
+	"\anumbers\x18\x02 \x01(\v2\x13.skep.v1.BoxNumbersR\anumbers\"\xbc\x01\n" +
+	"\n" +
+	"BoxNumbers\x12!\n" +
+	"\fdns_answered\x18\x01 \x01(\x04R\vdnsAnswered\x12\x1b\n" +
+	"\tdns_empty\x18\x02 \x01(\x04R\bdnsEmpty\x12\x1f\n" +
+	"\vdns_refused\x18\x03 \x01(\x04R\n" +
+	"dnsRefused\x12\x1d\n" +
+	"\n" +
+	"dns_failed\x18\x04 \x01(\x04R\tdnsFailed\x12\x16\n" +
+	"\x06names4\x18\x05 \x01(\rR\x06names4\x12\x16\n" +
+	"\x06names6\x18\x06 \x01(\rR\x06names6\"@\n" +
 	"\x0eRecordResponse\x12.\n" +
 	"\arefused\x18\x01 \x03(\v2\x14.skep.v1.RefusedFlowR\arefused\";\n" +
 	"\vRefusedFlow\x12\x14\n" +
@@ -2507,7 +2619,7 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\fLeaseRequest\x12\x14\n" +
 	"\x05spent\x18\x01 \x01(\x04R\x05spent\"%\n" +
 	"\rLeaseResponse\x12\x14\n" +
-	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"\xfa\x06\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"\xa9\a\n" +
 	"\n" +
 	"FlowRecord\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.skep.v1.FlowRecord.KindR\x04kind\x12\x1d\n" +
@@ -2547,7 +2659,8 @@ const file_skep_v1_box_proto_rawDesc = "" +
 	"\bbytes_up\x18\x1a \x01(\x04R\abytesUp\x12\x1d\n" +
 	"\n" +
 	"bytes_down\x18\x1b \x01(\x04R\tbytesDown\x12\"\n" +
-	"\fmilliseconds\x18\x1c \x01(\x04R\fmilliseconds\"_\n" +
+	"\fmilliseconds\x18\x1c \x01(\x04R\fmilliseconds\x12-\n" +
+	"\x12setup_milliseconds\x18\x1d \x01(\x04R\x11setupMilliseconds\"_\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vKIND_INTENT\x10\x01\x12\x10\n" +
@@ -2583,7 +2696,7 @@ func file_skep_v1_box_proto_rawDescGZIP() []byte {
 }
 
 var file_skep_v1_box_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_skep_v1_box_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_skep_v1_box_proto_goTypes = []any{
 	(FlowRecord_Kind)(0),      // 0: skep.v1.FlowRecord.Kind
 	(*TrustRequest)(nil),      // 1: skep.v1.TrustRequest
@@ -2610,13 +2723,14 @@ var file_skep_v1_box_proto_goTypes = []any{
 	(*BoxRange)(nil),          // 22: skep.v1.BoxRange
 	(*BoxLimits)(nil),         // 23: skep.v1.BoxLimits
 	(*RecordRequest)(nil),     // 24: skep.v1.RecordRequest
-	(*RecordResponse)(nil),    // 25: skep.v1.RecordResponse
-	(*RefusedFlow)(nil),       // 26: skep.v1.RefusedFlow
-	(*LeaseRequest)(nil),      // 27: skep.v1.LeaseRequest
-	(*LeaseResponse)(nil),     // 28: skep.v1.LeaseResponse
-	(*FlowRecord)(nil),        // 29: skep.v1.FlowRecord
-	(*ReadyRequest)(nil),      // 30: skep.v1.ReadyRequest
-	(*ReadyResponse)(nil),     // 31: skep.v1.ReadyResponse
+	(*BoxNumbers)(nil),        // 25: skep.v1.BoxNumbers
+	(*RecordResponse)(nil),    // 26: skep.v1.RecordResponse
+	(*RefusedFlow)(nil),       // 27: skep.v1.RefusedFlow
+	(*LeaseRequest)(nil),      // 28: skep.v1.LeaseRequest
+	(*LeaseResponse)(nil),     // 29: skep.v1.LeaseResponse
+	(*FlowRecord)(nil),        // 30: skep.v1.FlowRecord
+	(*ReadyRequest)(nil),      // 31: skep.v1.ReadyRequest
+	(*ReadyResponse)(nil),     // 32: skep.v1.ReadyResponse
 }
 var file_skep_v1_box_proto_depIdxs = []int32{
 	12, // 0: skep.v1.WatchResponse.assignment:type_name -> skep.v1.Assignment
@@ -2639,30 +2753,31 @@ var file_skep_v1_box_proto_depIdxs = []int32{
 	19, // 17: skep.v1.BoxCeiling.proxy:type_name -> skep.v1.BoxProxy
 	21, // 18: skep.v1.BoxRule.ports:type_name -> skep.v1.BoxPorts
 	21, // 19: skep.v1.BoxRange.ports:type_name -> skep.v1.BoxPorts
-	29, // 20: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
-	26, // 21: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
-	0,  // 22: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
-	5,  // 23: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
-	24, // 24: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
-	30, // 25: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
-	27, // 26: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
-	8,  // 27: skep.v1.BoxService.Draft:input_type -> skep.v1.DraftRequest
-	10, // 28: skep.v1.BoxService.Asked:input_type -> skep.v1.AskedRequest
-	1,  // 29: skep.v1.BoxService.Trust:input_type -> skep.v1.TrustRequest
-	3,  // 30: skep.v1.BoxService.UseSecret:input_type -> skep.v1.UseSecretRequest
-	6,  // 31: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
-	25, // 32: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
-	31, // 33: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
-	28, // 34: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
-	9,  // 35: skep.v1.BoxService.Draft:output_type -> skep.v1.DraftResponse
-	11, // 36: skep.v1.BoxService.Asked:output_type -> skep.v1.AskedResponse
-	2,  // 37: skep.v1.BoxService.Trust:output_type -> skep.v1.TrustResponse
-	4,  // 38: skep.v1.BoxService.UseSecret:output_type -> skep.v1.UseSecretResponse
-	31, // [31:39] is the sub-list for method output_type
-	23, // [23:31] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	30, // 20: skep.v1.RecordRequest.records:type_name -> skep.v1.FlowRecord
+	25, // 21: skep.v1.RecordRequest.numbers:type_name -> skep.v1.BoxNumbers
+	27, // 22: skep.v1.RecordResponse.refused:type_name -> skep.v1.RefusedFlow
+	0,  // 23: skep.v1.FlowRecord.kind:type_name -> skep.v1.FlowRecord.Kind
+	5,  // 24: skep.v1.BoxService.Watch:input_type -> skep.v1.WatchRequest
+	24, // 25: skep.v1.BoxService.Record:input_type -> skep.v1.RecordRequest
+	31, // 26: skep.v1.BoxService.Ready:input_type -> skep.v1.ReadyRequest
+	28, // 27: skep.v1.BoxService.Lease:input_type -> skep.v1.LeaseRequest
+	8,  // 28: skep.v1.BoxService.Draft:input_type -> skep.v1.DraftRequest
+	10, // 29: skep.v1.BoxService.Asked:input_type -> skep.v1.AskedRequest
+	1,  // 30: skep.v1.BoxService.Trust:input_type -> skep.v1.TrustRequest
+	3,  // 31: skep.v1.BoxService.UseSecret:input_type -> skep.v1.UseSecretRequest
+	6,  // 32: skep.v1.BoxService.Watch:output_type -> skep.v1.WatchResponse
+	26, // 33: skep.v1.BoxService.Record:output_type -> skep.v1.RecordResponse
+	32, // 34: skep.v1.BoxService.Ready:output_type -> skep.v1.ReadyResponse
+	29, // 35: skep.v1.BoxService.Lease:output_type -> skep.v1.LeaseResponse
+	9,  // 36: skep.v1.BoxService.Draft:output_type -> skep.v1.DraftResponse
+	11, // 37: skep.v1.BoxService.Asked:output_type -> skep.v1.AskedResponse
+	2,  // 38: skep.v1.BoxService.Trust:output_type -> skep.v1.TrustResponse
+	4,  // 39: skep.v1.BoxService.UseSecret:output_type -> skep.v1.UseSecretResponse
+	32, // [32:40] is the sub-list for method output_type
+	24, // [24:32] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_skep_v1_box_proto_init() }
@@ -2682,7 +2797,7 @@ func file_skep_v1_box_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skep_v1_box_proto_rawDesc), len(file_skep_v1_box_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -76,7 +76,7 @@ func Files() []Row {
 	return []Row{
 		{"~/.local/state/skep", "state: keys, ledger, layers, logs, journals of merges; root's skepd has /var/lib/skep"},
 		{"$XDG_RUNTIME_DIR/skep", "run time: the sockets of skepd and its log; else /tmp/skep-UID, for root /run/skep"},
-		{"~/.config/skep/config.yaml", "models: targets and roles; else /etc/skep/config.yaml"},
+		{"~/.config/skep/config.yaml", "models: targets and roles; metrics: a socket where skepd serves numbers; else /etc/skep/config.yaml"},
 		{"/etc/skep/ceiling.yaml", "what no profile passes"},
 		{".skep.yaml", "of a project: narrows the default profile of a run in its directory"},
 	}

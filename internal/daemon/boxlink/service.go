@@ -102,16 +102,19 @@ func (s *service) recordAll() {
 	s.waiting = s.waiting[:0]
 	defer clear(calls)
 	var records []*skepv1.FlowRecord
+	var numbers *skepv1.BoxNumbers
 	taken, sizes := calls[:0], make([]int, 0, len(calls))
 	for _, c := range calls {
-		more, f := readRecords(c.Body)
+		more, n, f := readRecords(c.Body)
 		if f != nil {
 			answer(c, f)
 			continue
 		}
+		numbers = n
 		taken, sizes, records = append(taken, c), append(sizes, len(more)), append(records, more...)
 	}
 	refused, f := s.record(records)
+	s.number(numbers)
 	var out []byte
 	for i, c := range taken {
 		if f != nil {
@@ -222,6 +225,23 @@ func (s *service) record(records []*skepv1.FlowRecord) ([]*skepv1.RefusedFlow, *
 	return refused, nil
 }
 
+// Numbered is a Recorder that wants to know what a box counts beside its records.
+type Numbered interface {
+	Numbers(n *skepv1.BoxNumbers)
+}
+
+// number tells them, if there are any.
+func (s *service) number(n *skepv1.BoxNumbers) {
+	if n == nil {
+		return
+	}
+	if _, r, f := s.cell(); f == nil {
+		if numbered, ok := r.(Numbered); ok {
+			numbered.Numbers(n)
+		}
+	}
+}
+
 func (s *service) tellReady(body []byte) *fault {
 	q := &skepv1.ReadyRequest{}
 	if f := read(body, q); f != nil {
@@ -324,24 +344,24 @@ func readPart(body []byte, into proto.Message) *fault {
 	return read(body[partHead:], into)
 }
 
-// readRecords reads a request of Record as strictly as read does; a FlowRecord holds
+// readRecords reads a request of Record as strictly as read does; what it holds holds
 // no messages, so that there are two depths to look at.
-func readRecords(body []byte) ([]*skepv1.FlowRecord, *fault) {
+func readRecords(body []byte) ([]*skepv1.FlowRecord, *skepv1.BoxNumbers, *fault) {
 	q := &skepv1.RecordRequest{}
 	if err := proto.Unmarshal(body, q); err != nil {
-		return nil, &fault{"invalid_argument", err}
+		return nil, nil, &fault{"invalid_argument", err}
 	}
-	unknown := len(q.ProtoReflect().GetUnknown())
+	unknown := len(q.ProtoReflect().GetUnknown()) + len(q.GetNumbers().ProtoReflect().GetUnknown())
 	for _, r := range q.Records {
 		unknown += len(r.ProtoReflect().GetUnknown())
 	}
 	switch {
 	case unknown > 0:
-		return nil, faultf("invalid_argument", "%d bytes of unknown fields", unknown)
+		return nil, nil, faultf("invalid_argument", "%d bytes of unknown fields", unknown)
 	case len(q.Records) > MaxRecords:
-		return nil, faultf("invalid_argument", "%d records are more than %d", len(q.Records), MaxRecords)
+		return nil, nil, faultf("invalid_argument", "%d records are more than %d", len(q.Records), MaxRecords)
 	}
-	return q.Records, nil
+	return q.Records, q.Numbers, nil
 }
 
 // read reads a message strictly: a field that we do not know is one that we would

@@ -3,10 +3,14 @@ package skepd
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"skep.dev/skep/internal/config"
+	"skep.dev/skep/internal/daemon"
 	"skep.dev/skep/internal/daemon/boxlink"
+	"skep.dev/skep/internal/daemon/connector/metrics"
+	"skep.dev/skep/internal/daemon/counting"
 	"skep.dev/skep/internal/daemon/doctor"
 	"skep.dev/skep/internal/place"
 	"skep.dev/skep/internal/policy"
@@ -30,6 +34,23 @@ func ceilingOf(file string) func() (policy.Ceiling, error) {
 		}
 		return boxlink.CeilingOf(c), nil
 	}
+}
+
+// count has c count and serve the numbers where the operator says (B200); what prevents
+// that is no reason to have no cells.
+func count(c *daemon.Config, load func() (*config.Config, error)) (stop func()) {
+	stop = func() {}
+	settings, err := load()
+	if err != nil || settings.Metrics == "" {
+		return stop // whoever needs the rest of the file says what is wrong with it
+	}
+	c.Metrics = &metrics.Counts{}
+	c.Hidden = append(c.Hidden, filepath.Dir(settings.Metrics))
+	if stop, err = counting.Serve(settings.Metrics, c.Metrics); err != nil {
+		c.Log.Error("metrics are not served", "err", err)
+		return func() {}
+	}
+	return stop
 }
 
 // settingsOf judges both files as a cell would find them.

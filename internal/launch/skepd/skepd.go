@@ -108,6 +108,7 @@ func Run(args []string, b build.Build, stderr io.Writer) error {
 		LockWait:  o.lockWait(),
 		Successor: successor(filepath.Join(programs, "skepd"), args),
 	}
+	defer count(&c, configOf(places, o))()
 	d, err := begin(ctx, c, o, conn)
 	if err != nil {
 		return err

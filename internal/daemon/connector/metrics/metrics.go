@@ -35,6 +35,11 @@ type Counts struct {
 	setup      map[string]*histogram
 	swaps      [2]uint64 // done, refused
 	failures   uint64    // of records
+	dns        map[string]uint64
+	names      map[string]int64 // by family
+	gate       map[string]uint64
+	secrets    map[string]uint64
+	approvals  map[string]uint64
 	generation uint64
 }
 
@@ -67,6 +72,9 @@ func (c *Counts) Record(r link.Record, open map[string]int64) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if what := gateEvent(r); what != "" {
+		note(&c.gate, what, max(r.Count, 1))
+	}
 	if c.flows == nil {
 		c.flows, c.active, c.refusals = map[flowLabels]uint64{}, map[string]int64{}, map[string]uint64{}
 		c.limits, c.inner, c.setup = map[string]uint64{}, map[string]uint64{}, map[string]*histogram{}
@@ -119,6 +127,64 @@ func (c *Counts) ended(r link.Record, route string) {
 		outcome = "refused"
 	}
 	c.inner[outcome]++
+}
+
+// gateEvent is what the early gate of a native cell did, of a record that it made (B17).
+func gateEvent(r link.Record) string {
+	why, _ := flow.ParseReason(r.Reason)
+	switch {
+	case r.Wire != "native" || r.Connection != "" || r.Direction == "in":
+		return ""
+	case r.Kind == "held":
+		return "held"
+	case r.Kind != "denied":
+		return ""
+	case r.Destination == "*":
+		return "counted"
+	case limited(why):
+		return "shut"
+	}
+	return "refused"
+}
+
+func note(into *map[string]uint64, what string, n uint64) {
+	if *into == nil {
+		*into = map[string]uint64{}
+	}
+	(*into)[what] += n
+}
+
+// Family is one that Event counts.
+type Family int
+
+// The families of Event.
+const (
+	DNSQueries Family = iota
+	SecretEvents
+	Approvals
+)
+
+// Event counts what has no record of a flow; the word has to be of a closed set.
+func (c *Counts) Event(f Family, what string, n uint64) {
+	if c == nil || n == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	note([...]*map[string]uint64{&c.dns, &c.secrets, &c.approvals}[f], what, n)
+}
+
+// Names counts the names that have an address, by family; change may be negative.
+func (c *Counts) Names(family string, change int64) {
+	if c == nil || change == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.names == nil {
+		c.names = map[string]int64{}
+	}
+	c.names[family] += change
 }
 
 // Swap counts a change of policy, and keeps the newest generation that was attached.
@@ -241,6 +307,11 @@ func (c *Counts) Write(w io.Writer) {
 	labelled(w, head("refusals_total", "counter"), "reason", c.refusals)
 	labelled(w, head("limit_hits_total", "counter"), "limit", c.limits)
 	labelled(w, head("inner_checks_total", "counter"), "outcome", c.inner)
+	labelled(w, head("dns_queries_total", "counter"), "outcome", c.dns)
+	labelled(w, head("dns_names", "gauge"), "family", c.names)
+	labelled(w, head("gate_events_total", "counter"), "kind", c.gate)
+	labelled(w, head("secret_events_total", "counter"), "event", c.secrets)
+	labelled(w, head("approvals_total", "counter"), "outcome", c.approvals)
 	labelled(w, head("bytes_total", "counter"), "direction", map[string]uint64{"up": c.bytes[0], "down": c.bytes[1]})
 	labelled(w, head("policy_swaps_total", "counter"), "outcome", map[string]uint64{"done": c.swaps[0], "refused": c.swaps[1]})
 	fmt.Fprintf(w, "%s %d\n", head("policy_generation", "gauge"), c.generation)
