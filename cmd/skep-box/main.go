@@ -76,5 +76,6 @@ func serveTunnels() error {
 		return err
 	}
 	config.Internet, config.Confine = &internet.Dest{}, box.Confine
+	config.Inward = func(reach tunneled.Reach) boundary.Dest { return inward.New(reach) }
 	return tunneled.Run(context.Background(), config)
 }

@@ -53,8 +53,11 @@ func TestDeliveries(t *testing.T) {
 	if d := g.Denials.List(); len(d) != 0 {
 		t.Errorf("the agent reads of a caller: %+v", d)
 	}
-	if (Permit{}).Strips() != true {
+	if !(Permit{}).Strips() {
 		t.Error("the zero permit passes credentials on")
+	}
+	if p := (Permit{request: request("ok.test", 443), policy: &policy.Policy{}}); p.Strips() {
+		t.Error("the agent's own credentials are taken out")
 	}
 }
 

@@ -110,9 +110,10 @@ func ofTheTunnel(n func(string, ...any) string) []Limit {
 	return []Limit{
 		{"tunnel head; fields; time", n("%d KiB; %d; %s", tunnel.MaxHead>>10, tunnel.MaxFields, "15s"), "listener", "431; 431; 408 and close", "tunnel.MaxHead; tunnel.MaxFields; listener.HeadTime"},
 		{"interim answers that our own client skips", "8", "flow", "the attempt fails", "tunnel.maxInterim"},
-		{"an answer of ours to a tunnel: time, what is read beside it", "1s; 64 KiB", "flow", "closed", "listener.answerTime; listener.lingerBytes"},
+		{"an answer of ours to a tunnel: time, what is read beside it", "1s; 64 KiB", "flow", "closed", "listener.answerTime; listener.lingerBytes; served.answerTime; served.lingerBytes"},
 		{"ingress flows; handshake line; reply; time until the agent's port was reached", n("%d; %s; %s; %s", OpenIngress, "64 B", "128 B", IngressTime), "cell; flow; flow; flow", "503; closed; closed; 502", "boundary.OpenIngress; tunnel.maxHandshake; tunnel.maxReply; boundary.IngressTime"},
-		{"tunnels without descriptors", "10ms", "listener", "tried again", "listener.acceptAgain"},
+		{"tunnels without descriptors", "10ms", "listener", "tried again", "listener.acceptAgain; served.acceptAgain"},
+		{"a probe of the agent's card; the next one; of its answer is read; a connection to the agent's side; why there is none", "2s; 30s; 4 KiB; 5s; 256 B", "agent", "not advertised; asked again; no card; 502; cut", "served.probeWithin; served.ProbeEvery; served.maxStatus; link.dialWithin; link.maxWhy"},
 		{"open flows of UDP; idle UDP", n("%d; %s", OpenUDP, IdleUDP), "cell; flow", "`busy`; closed, `idle-timeout`", "boundary.OpenUDP; boundary.IdleUDP"},
 		{"UDP payload; capsule; what waits for an agent that does not read; of all flows; overhead of each", n("%d B; %d B; %s; %s; %s", tunnel.MaxPayload, tunnel.MaxCapsule, "1 MiB", "64 MiB", "64 B"), "flow; flow; flow; cell; flow", "dropped; stream closed; oldest dropped; oldest dropped; counted in it", "tunnel.MaxPayload; datagram.MaxPayload; tunnel.MaxCapsule; datagram.MaxQueue; datagram.MaxQueued; datagram.perPayload"},
 	}

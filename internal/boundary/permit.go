@@ -84,13 +84,16 @@ func (p Permit) Inspect() policy.Want {
 func (p Permit) Intercepted() bool { return p.Valid() && policy.Intercepted(p.request, *p.policy) }
 
 // Strips reports whether the caller's credentials are taken out of what he sends to the
-// agent (B171). The cell's owner speaks to his own agent, and for himself.
+// agent (B171).
 func (p Permit) Strips() bool {
-	if !p.Valid() {
+	switch {
+	case !p.Valid():
 		return true
+	case p.request.Direction == flow.Out:
+		return false
 	}
 	i, ok := policy.Opened(p.request, *p.policy)
-	return !ok || !i.Person && !i.Forward
+	return !ok || i.Strips()
 }
 
 // Correlate is the id that requests which can be read carry to the destination, or ""

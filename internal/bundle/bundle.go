@@ -18,8 +18,12 @@ type Bundle struct {
 	ExternalID string // what the credential's subject must be; empty only where nothing is verified
 	Credential string // path of the file that holds it; empty only where nothing is verified
 	Allow      []declared.NetRule
+	Serves     *Serves  // nil: nothing of it is reached from outside
 	Warnings   []string // what is allowed and probably not meant
 }
+
+// Serves is the one thing that an agent serves: itself (B170).
+type Serves = declared.Serves
 
 // Parse reads a bundle of at most strict.MaxBytes; file is the name under which faults
 // are told.
@@ -58,7 +62,7 @@ func (b *Bundle) read(r *strict.Report, root *strict.Node) {
 		b.egress(r, v)
 	}
 	if v, ok := f["serves"]; ok {
-		r.Unsupported(v.Pos, v.Text, "serves")
+		b.Serves = declared.ReadServes(r, v)
 	}
 }
 

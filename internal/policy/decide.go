@@ -48,7 +48,7 @@ func decide(q flow.Request, p Policy) (flow.Verdict, demand) {
 		return flow.Verdict{}, demand{}
 	}
 	if q.Direction != flow.Out {
-		return ingress(q, p), demand{}
+		return ingress(q, p)
 	}
 	d := decider{q: q, p: p, t: address.New()}
 	switch Dispatch(q) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/right"
 )
 
 // Ingress is one port of the cell's own loopback at which its agent is reached. It is
@@ -28,24 +29,6 @@ const (
 // of the Request of one.
 func IngressAt() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }
 
-// The ports at which the boundary itself listens in a native cell (B10). They are nobody's
-// to serve.
-const (
-	firstOwnPort = 65001
-	lastOwnPort  = 65053
-)
-
-// CheckServed says why a port cannot be served, if it cannot.
-func CheckServed(port uint16) error {
-	switch {
-	case port == 0:
-		return fmt.Errorf("port 0: want 1 to 65535")
-	case port >= firstOwnPort && port <= lastOwnPort:
-		return fmt.Errorf("port %d: %d to %d are the boundary's own", port, firstOwnPort, lastOwnPort)
-	}
-	return nil
-}
-
 // Opened is what opens the port of a delivery, if anything does. What a person opened for
 // himself is plain TCP of the kernel, what the agent serves comes by its ingress socket:
 // one does not open the other.
@@ -54,25 +37,32 @@ func Opened(q flow.Request, p Policy) (Ingress, bool) {
 		return Ingress{}, false
 	}
 	for _, i := range p.Ingress {
-		if i.Port == q.Port && i.Person == (q.Wire == flow.Native) && CheckServed(i.Port) == nil {
+		if i.Port == q.Port && i.Person == (q.Wire == flow.Native) && right.CheckServed(i.Port) == nil {
 			return i, true
 		}
 	}
 	return Ingress{}, false
 }
 
+// Strips reports whether the caller's credentials are taken out of what he sends to the
+// agent, which therefore has to be HTTP (B171). The cell's owner speaks to his own agent, and
+// for himself.
+func (i Ingress) Strips() bool { return !i.Person && !i.Forward }
+
 // ingress decides a delivery (B170, B172).
-func ingress(q flow.Request, p Policy) flow.Verdict {
-	if i, ok := Opened(q, p); ok {
-		return flow.Verdict{Decision: flow.Allow, Rule: i.ID, Line: i.Line}
+func ingress(q flow.Request, p Policy) (flow.Verdict, demand) {
+	i, ok := Opened(q, p)
+	if !ok {
+		return flow.Verdict{Reason: flow.PortNotPermitted}, demand{}
 	}
-	return flow.Verdict{Reason: flow.PortNotPermitted}
+	d := demand{inner: InnerOff, inward: true, http: i.Strips()}
+	return flow.Verdict{Decision: flow.Allow, Rule: i.ID, Line: i.Line}, d
 }
 
 // checkIngress reports a port that cannot be served.
 func checkIngress(all []Ingress) error {
 	for _, i := range all {
-		if err := CheckServed(i.Port); err != nil {
+		if err := right.CheckServed(i.Port); err != nil {
 			return fmt.Errorf("ingress %q: %w", i.ID, err)
 		}
 	}

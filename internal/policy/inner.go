@@ -24,6 +24,7 @@ const (
 type demand struct {
 	inner    InnerCheck
 	http     bool
+	inward   bool       // a delivery, whose caller says nothing that is compared
 	bound    bool       // a secret is bound to where the flow goes
 	requests []requests // each of them must admit a request
 
@@ -111,8 +112,13 @@ func host(q flow.Request) string {
 // fault is what is wrong with what the agent said.
 func (d demand) fault(q flow.Request) flow.Reason {
 	want := d.wants(q.Port)
-	if want == WantNothing {
+	switch {
+	case want == WantNothing:
 		return flow.None
+	case d.inward && q.Inner.Protocol == flow.HTTP: // whatever it calls the agent
+		return flow.None
+	case d.inward:
+		return flow.HTTPRequired
 	}
 	switch q.Inner.Protocol {
 	case flow.TLS:

@@ -44,7 +44,7 @@ func (x *Proxy) Check() error {
 // Through is the proxy by which an allowed request leaves; nil: it is dialed.
 func (p Policy) Through(q flow.Request) *Proxy {
 	x := p.Ceiling.Proxy
-	if x == nil || x.isDirect(q.Name) || q.Transport == flow.UDP && x.UDP {
+	if x == nil || q.Direction == flow.In || x.isDirect(q.Name) || q.Transport == flow.UDP && x.UDP {
 		return nil
 	}
 	return x

@@ -80,7 +80,7 @@ func (c *chunks) next() {
 	size, _, err := chunkSize(c.src)
 	if c.left = size; err == nil && size == 0 {
 		var trailer bytes.Buffer
-		if _, err = copyTrailer(&trailer, c.src); err == nil {
+		if _, err = copyTrailer(&trailer, c.src, false); err == nil {
 			c.trailer = bytes.TrimSuffix(trailer.Bytes(), []byte("\r\n"))
 			c.err = io.EOF
 			return

@@ -29,6 +29,8 @@ type Head struct {
 	Length  int64  // of the body; meaningless with Chunked
 	Chunked bool
 	Upgrade bool // the agent asks to leave HTTP; only the first head of a connection may
+
+	strip bool // of credentials, the trailer too
 }
 
 // ReadHead reads one request head, strictly: what one server might read in
@@ -255,6 +257,28 @@ func (h Head) With(field, value string) []byte {
 	return out
 }
 
+// WithoutCredentials is h without the caller's (B171), in its head and in its trailer.
+func (h Head) WithoutCredentials() Head {
+	lines := strings.SplitAfter(string(h.Raw), "\r\n")
+	out := []byte(lines[0])
+	for _, line := range lines[1:] {
+		if key, _, _ := strings.Cut(line, ":"); !isCredential(key) {
+			out = append(out, line...)
+		}
+	}
+	h.Raw, h.strip = out, true
+	return h
+}
+
+// isCredential tells the fields by which a caller, or the mesh for him, says who he is.
+func isCredential(field string) bool {
+	switch field = strings.ToLower(field); field {
+	case "authorization", "proxy-authorization", "cookie", "cookie2":
+		return true
+	}
+	return strings.HasPrefix(field, "x-skep-")
+}
+
 func withoutUpgrade(value string) string {
 	var keep []string
 	for word := range strings.SplitSeq(value, ",") {
@@ -283,7 +307,7 @@ func CopyBody(dst io.Writer, src *bufio.Reader, h Head) (int64, error) {
 			return sum, err
 		}
 		if size == 0 {
-			n, err := copyTrailer(dst, src)
+			n, err := copyTrailer(dst, src, h.strip)
 			return sum + n, err
 		}
 		m, err := io.CopyN(dst, src, size)
@@ -314,7 +338,7 @@ func chunkSize(src *bufio.Reader) (int64, []byte, error) {
 	return int64(size), line, nil
 }
 
-func copyTrailer(dst io.Writer, src *bufio.Reader) (int64, error) {
+func copyTrailer(dst io.Writer, src *bufio.Reader, strip bool) (int64, error) {
 	var sum int64
 	for {
 		line, err := tunnel.ReadLine(src, MaxInnerHead-int(sum))
@@ -325,6 +349,10 @@ func copyTrailer(dst io.Writer, src *bufio.Reader) (int64, error) {
 			key, value, ok := strings.Cut(string(line[:len(line)-2]), ":")
 			if !ok || !tunnel.IsToken(key) || !tunnel.IsFieldValue(value) {
 				return sum, &HeadError{flow.MalformedHeader}
+			}
+			if strip && isCredential(key) {
+				sum += int64(len(line)) // it was read, all the same
+				continue
 			}
 		}
 		n, err := dst.Write(line)

@@ -17,7 +17,7 @@ import (
 
 // ofBoundary is where the limits of the way out of a cell stand.
 var ofBoundary = []string{
-	"internal/boundary", "internal/route", "internal/box", "internal/box/forwarded", "internal/forwarding", "internal/h2", "internal/policy", "internal/flow/limit", "warden/gen",
+	"internal/boundary", "internal/route", "internal/box", "internal/box/forwarded", "internal/box/served", "internal/forwarding", "internal/h2", "internal/policy", "internal/flow/limit", "warden/gen",
 	"internal/tunnel", "internal/box/listener", "internal/box/datagrams", "internal/box/held", "internal/box/tunneled", "internal/boundary/link", "internal/daemon/connector", "internal/daemon/guests", "internal/bundle", "internal/credential", "internal/dest/issuer",
 	"internal/dest/internet", "internal/dest/internet/splicer", "internal/dest/internet/datagram", "internal/dest/model", "internal/dest/intercept", "internal/dest/intercept/ws", "internal/dest/intercept/streams", "internal/secret", "internal/secret/authority", "internal/dest/desk", "internal/approval", "internal/daemon/boxlink", "internal/daemon/traffic", "internal/daemon/allowance",
 	"internal/sshagent", "internal/sshagent/relay", "internal/sshagent/knownhosts",

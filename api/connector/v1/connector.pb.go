@@ -538,7 +538,8 @@ type AgentStatus struct {
 	CredentialExpiryUnix int64                  `protobuf:"varint,8,opt,name=credential_expiry_unix,json=credentialExpiryUnix,proto3" json:"credential_expiry_unix,omitempty"`
 	OpenFlows            uint64                 `protobuf:"varint,9,opt,name=open_flows,json=openFlows,proto3" json:"open_flows,omitempty"`
 	Denials              uint64                 `protobuf:"varint,10,opt,name=denials,proto3" json:"denials,omitempty"`
-	Error                string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"` // why its box did not say; then open_flows and denials are 0
+	Error                string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`            // why its box did not say; then open_flows and denials are 0
+	Advertised           bool                   `protobuf:"varint,12,opt,name=advertised,proto3" json:"advertised,omitempty"` // the agent serves, and its card was there at the last probe
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -650,6 +651,13 @@ func (x *AgentStatus) GetError() string {
 	return ""
 }
 
+func (x *AgentStatus) GetAdvertised() bool {
+	if x != nil {
+		return x.Advertised
+	}
+	return false
+}
+
 var File_connector_v1_connector_proto protoreflect.FileDescriptor
 
 const file_connector_v1_connector_proto_rawDesc = "" +
@@ -686,7 +694,7 @@ const file_connector_v1_connector_proto_rawDesc = "" +
 	"\rStatusRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\"C\n" +
 	"\x0eStatusResponse\x121\n" +
-	"\x06agents\x18\x01 \x03(\v2\x19.connector.v1.AgentStatusR\x06agents\"\xfd\x02\n" +
+	"\x06agents\x18\x01 \x03(\v2\x19.connector.v1.AgentStatusR\x06agents\"\x9d\x03\n" +
 	"\vAgentStatus\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
 	"\vexternal_id\x18\x02 \x01(\tR\n" +
@@ -703,7 +711,10 @@ const file_connector_v1_connector_proto_rawDesc = "" +
 	"open_flows\x18\t \x01(\x04R\topenFlows\x12\x18\n" +
 	"\adenials\x18\n" +
 	" \x01(\x04R\adenials\x12\x14\n" +
-	"\x05error\x18\v \x01(\tR\x05error2\xfd\x02\n" +
+	"\x05error\x18\v \x01(\tR\x05error\x12\x1e\n" +
+	"\n" +
+	"advertised\x18\f \x01(\bR\n" +
+	"advertised2\xfd\x02\n" +
 	"\x10ConnectorService\x12C\n" +
 	"\x06Attach\x12\x1b.connector.v1.AttachRequest\x1a\x1c.connector.v1.AttachResponse\x12R\n" +
 	"\vAttachBatch\x12 .connector.v1.AttachBatchRequest\x1a!.connector.v1.AttachBatchResponse\x12C\n" +

@@ -25,6 +25,7 @@ import (
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/tunnel"
 )
 
 // MaxMessage bounds a message, in bytes; MaxRecords those of one batch.
@@ -57,6 +58,17 @@ type Assign struct {
 	Idle       time.Duration `json:"idle"`  // 0: the default
 	Policy     policy.Policy `json:"policy"`
 	Names      Names         `json:"names"`
+	Serves     *Serves       `json:"serves,omitempty"` // then the box has an ingress socket and a Dialer
+}
+
+// Serves is how an agent that serves itself is reached (B170, B172). The port is in the
+// policy, too.
+type Serves struct {
+	Name    string      `json:"name"`
+	Port    uint16      `json:"port"`
+	Form    tunnel.Form `json:"form"`    // of the handshake on the reverse channel
+	Monitor uint32      `json:"monitor"` // vsock port that a VM's monitor is asked for first; 0 without one
+	Callers []uint32    `json:"callers"` // users who may call
 }
 
 // Order is a message to the box: one of its fields is set.
@@ -104,8 +116,9 @@ func (b Batch) Valid() bool {
 
 // Status is how it stands.
 type Status struct {
-	Flows   int    `json:"flows"`
-	Denials uint64 `json:"denials"`
+	Flows      int    `json:"flows"`
+	Denials    uint64 `json:"denials"`
+	Advertised bool   `json:"advertised"` // the agent's card was there at the last probe (B177)
 }
 
 // Record is one record of the boundary without who it is about (B191). Every string in it

@@ -23,6 +23,7 @@ import (
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/forwarding"
 	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -66,7 +67,7 @@ func (s *Sessions) Open() []policy.Ingress {
 func (s *Sessions) Begin(ctx context.Context, channel *os.File) error {
 	o, err := forwarding.ReadOpening(channel)
 	if err == nil {
-		err = policy.CheckServed(o.Port)
+		err = right.CheckServed(o.Port)
 	}
 	if err == nil {
 		err = s.add(o.Port)

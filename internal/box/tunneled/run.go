@@ -14,6 +14,7 @@ import (
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/boundary/link"
 	"skep.dev/skep/internal/box/listener"
+	"skep.dev/skep/internal/box/served"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy"
@@ -24,6 +25,8 @@ import (
 const (
 	fdConnector = 3
 	fdListener  = 4
+	fdReverse   = 5 // of a cell that serves
+	fdIngress   = 6
 )
 
 const (
@@ -41,18 +44,34 @@ type Internet interface {
 type Config struct {
 	Connector *os.File // stream socket: the link
 	Listener  *os.File // a listening stream socket
+	Reverse   *os.File // seqpacket socket: the link's Dialer; nil unless the cell serves
+	Ingress   *os.File // a listening stream socket, for callers
+	Inward    func(reach Reach) boundary.Dest
 	Internet  Internet
 	Confine   func() error // tests of one process have none
 }
+
+// Reach connects to a port of the agent's own loopback.
+type Reach = func(ctx context.Context, port uint16) (net.Conn, error)
+
+var errServes = errors.New("a cell that serves needs an ingress socket and a reverse channel, and no other has them")
 
 var errFirst = errors.New("the connector's first message names no cell")
 
 // Inherit takes the descriptors that this process was started with.
 func Inherit() (c Config, err error) {
+	// First of all: the runtime's own poller may sit at a number that nobody gave us.
+	serves := sys.SocketAt(fdReverse) && sys.SocketAt(fdIngress)
 	if c.Connector, err = sys.Inherited(fdConnector, "connector"); err != nil {
 		return c, fmt.Errorf("%w: skep-box tunnel is started by skep-connector, never by hand", err)
 	}
 	c.Listener, err = sys.Inherited(fdListener, "listener")
+	if err == nil && serves {
+		c.Reverse, err = sys.Inherited(fdReverse, "reverse channel")
+	}
+	if err == nil && serves {
+		c.Ingress, err = sys.Inherited(fdIngress, "ingress")
+	}
 	return c, err
 }
 
@@ -65,6 +84,8 @@ type box struct {
 	internet Internet
 	policy   policy.Policy // as it came, without the host's own addresses
 	names    link.Names
+	served   *served.Listener // nil unless the cell serves
+	probe    *served.Prober
 }
 
 // Run confines the process, waits for its cell and serves it until the connector ends it.
@@ -91,10 +112,17 @@ func Run(ctx context.Context, c Config) error {
 		return errFirst
 	}
 	b := build(conn, c.Internet, *first.Assign)
+	ingress, err := b.serves(c, first.Assign.Serves)
+	if err != nil {
+		return errors.Join(b.installed(err), err)
+	}
+	if ingress != nil {
+		defer func() { _ = ingress.Close() }()
+	}
 	if err := b.installed(b.install(first.Assign.Policy, first.Assign.Names)); err != nil {
 		return err
 	}
-	return b.serve(ctx, c.Connector, from)
+	return b.serve(ctx, c.Connector, from, ingress)
 }
 
 func build(conn *link.Conn, internet Internet, a link.Assign) *box {
@@ -139,12 +167,16 @@ func (b *box) installed(fault error) error {
 
 // serve runs until the connector ends it, or is gone. Then: no new flows, end the old
 // ones, record the rest.
-func (b *box) serve(ctx context.Context, connector *os.File, from net.Listener) error {
+func (b *box) serve(ctx context.Context, connector *os.File, from, ingress net.Listener) error {
 	flows, endFlows := context.WithCancel(ctx)
 	defer endFlows()
-	failed := make(chan error, 4)
+	failed := make(chan error, 5)
 	var serving sync.WaitGroup
 	serving.Go(func() { failed <- b.listener.Serve(flows, from) })
+	if ingress != nil {
+		serving.Go(func() { failed <- b.served.Serve(flows, ingress) })
+		go b.probe.Probe(flows)
+	}
 	go func() { failed <- b.recorder.run() }()
 	go b.flush(flows)
 	orders := make(chan error, 1)
@@ -160,6 +192,10 @@ func (b *box) serve(ctx context.Context, connector *os.File, from net.Listener) 
 		err = ctx.Err()
 	}
 	_ = from.Close()
+	if ingress != nil {
+		b.probe.Withdraw() // before anything of it ends (B162)
+		_ = ingress.Close()
+	}
 	endFlows()
 	if !ended {
 		b.recorder.giveUp() // nobody is there to write
@@ -215,7 +251,7 @@ func (b *box) follow(connector *os.File) error {
 		case o.Names != nil:
 			_ = b.install(b.policy, *o.Names) // a policy that was valid with the old addresses is with the new ones
 		case o.Ask:
-			err = b.conn.Send(link.Word{Status: &link.Status{Flows: b.gate.Open(), Denials: b.recorder.denied.Load()}})
+			err = b.conn.Send(link.Word{Status: &link.Status{Flows: b.gate.Open(), Denials: b.recorder.denied.Load(), Advertised: b.probe.Advertised()}})
 		case o.End:
 			return nil
 		default:

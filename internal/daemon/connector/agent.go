@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skep.dev/skep/internal/boundary/link"
+	"skep.dev/skep/internal/bundle"
 	"skep.dev/skep/internal/daemon/connector/metrics"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/sys"
@@ -37,9 +38,15 @@ type running struct {
 	socket  string
 	below   string       // the directory that is the socket's alone, or ""
 	publish func() error // has the socket found
-	conn    *link.Conn
-	file    *os.File // of conn
-	cmd     *exec.Cmd
+
+	ingress string       // where callers come to, or ""
+	found   func() error // has that socket found
+	dials   *os.File     // by which the box asks for the agent's side, or nil
+	guest   string       // where that is
+
+	conn *link.Conn
+	file *os.File // of conn
+	cmd  *exec.Cmd
 
 	asking    sync.Mutex // one question at a time
 	installed chan link.Installed
@@ -50,7 +57,7 @@ type running struct {
 
 // start makes the socket, starts a box behind it, and waits until that serves under the
 // policy. Nobody finds the socket before it is published.
-func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy) (*running, error) {
+func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy, serves *bundle.Serves) (*running, error) {
 	egress, publish, err := Prepare(socket, c.owner())
 	if err != nil {
 		return nil, err
@@ -62,13 +69,24 @@ func start(ctx context.Context, c *Connector, who identity, socket string, p pol
 		who: who, sink: c.Sink, counts: c.Counts, open: map[string]int64{}, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
 		gone: make(chan struct{}),
 	}
-	if err := r.spawn(c, egress); err != nil {
+	files := []*os.File{egress}
+	if serves != nil {
+		more, err := r.serves(c, who.Sandbox)
+		defer sys.CloseAll(more)
+		if err != nil {
+			r.tidy()
+			return nil, err
+		}
+		files = append(files, more...)
+	}
+	if err := r.spawn(c, files); err != nil {
 		r.tidy()
 		return nil, err
 	}
 	go r.hear()
 	assign := link.Assign{
 		Cell: who.Sandbox, Agent: who.Agent, Generation: who.Generation, UDP: c.UDP, Flows: c.Flows, Head: c.Head, Idle: c.Idle, Policy: p, Names: c.names(),
+		Serves: c.served(serves),
 	}
 	if err := r.install(ctx, link.Order{Assign: &assign}); err != nil {
 		r.kill()
@@ -77,8 +95,8 @@ func start(ctx context.Context, c *Connector, who identity, socket string, p pol
 	return r, nil
 }
 
-// spawn starts the program with its two descriptors and nothing else.
-func (r *running) spawn(c *Connector, egress *os.File) error {
+// spawn starts the program with its descriptors and nothing else.
+func (r *running) spawn(c *Connector, more []*os.File) error {
 	ours, theirs, err := sys.StreamPair()
 	if err != nil {
 		return err
@@ -87,7 +105,7 @@ func (r *running) spawn(c *Connector, egress *os.File) error {
 	r.file, r.conn = ours, link.New(ours)
 	r.cmd = exec.Command(c.Box, "tunnel")
 	r.cmd.Env, r.cmd.Dir, r.cmd.Stderr = []string{}, "/", os.Stderr
-	r.cmd.ExtraFiles = []*os.File{theirs, egress}
+	r.cmd.ExtraFiles = append([]*os.File{theirs}, more...)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.User} // a terminal's interrupt is ours to answer
 	if err := r.cmd.Start(); err != nil {
 		_ = ours.Close()
@@ -119,6 +137,12 @@ func (r *running) tidy() {
 	}
 	if r.below != "" {
 		_ = os.Remove(r.below) // unless something else is in it
+	}
+	if r.ingress != "" {
+		_, _ = os.Remove(r.ingress+unnamed), os.Remove(r.ingress)
+	}
+	if r.dials != nil {
+		_ = r.dials.Close()
 	}
 }
 

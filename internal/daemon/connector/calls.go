@@ -16,6 +16,8 @@ import (
 // Status is how one agent stands.
 type Status struct {
 	Agent, ExternalID, Egress string
+	Ingress                   string // empty: it serves nothing
+	Advertised                bool   // its card was there at the last probe (B177)
 	Generation                uint64
 	Verified                  bool
 	Expiry                    time.Time // of the credential; zero without one
@@ -88,7 +90,7 @@ func (c *Connector) Status(ctx context.Context, id string) ([]Status, error) {
 			}
 			out = append(out, Status{
 				Fault: fault,
-				Agent: s.run.who.Agent, ExternalID: s.run.who.ExternalID, Egress: s.run.socket, Generation: s.run.who.Generation,
+				Agent: s.run.who.Agent, ExternalID: s.run.who.ExternalID, Egress: s.run.socket, Ingress: s.run.ingress, Advertised: at.Advertised, Generation: s.run.who.Generation,
 				Verified: s.run.who.Meta.Identity == "verified", Expiry: s.expiry, Policy: s.policy.Version, Flows: at.Flows, Denials: at.Denials,
 			})
 			return nil
@@ -167,6 +169,9 @@ func (a Attached) Describe() string {
 		fmt.Fprintf(&b, "agent %s\n", a.Agent)
 	}
 	fmt.Fprintf(&b, "listening at %s\n", a.Egress)
+	if a.Ingress != "" {
+		fmt.Fprintf(&b, "serving at %s\n", a.Ingress)
+	}
 	for _, w := range a.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}

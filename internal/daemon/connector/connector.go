@@ -22,6 +22,7 @@ import (
 	"skep.dev/skep/internal/daemon/boxlink"
 	"skep.dev/skep/internal/daemon/connector/metrics"
 	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/tunnel"
 )
 
 // MaxBatch bounds the bundles of one call (B150).
@@ -32,6 +33,7 @@ var (
 	ErrNoVerifier = errors.New("the bundle's credential cannot be judged: the connector was started without --credential-issuer and --credential-audience")
 	ErrUnknown    = errors.New("no such agent is attached")
 	ErrClosed     = errors.New("the connector is ending")
+	ErrNoReverse  = errors.New("its bundle says that it serves: give --agent-ingress-socket, where its side of the reverse channel is")
 )
 
 // Connector attaches agents. Its fields are set before the first and not changed.
@@ -49,6 +51,13 @@ type Connector struct {
 	UDP        bool            // connect-udp is served
 	Flows      int             // of one agent; 0: the most there may be
 	Head, Idle time.Duration   // 0: the defaults
+
+	// Of agents that serve (B172): where callers come to, empty for a place of each agent's own
+	// that no cell sees, and the agent's side of the reverse channel, a path or a name in each
+	// agent's directory. Without the second none that serves is attached.
+	Ingress, Guest string
+	Form           tunnel.Form
+	Monitor        uint32 // vsock port that a VM's monitor is asked for; 0 without one
 
 	mu       sync.Mutex
 	agents   map[string]*slot
@@ -72,6 +81,7 @@ type slot struct {
 // Attached is what Attach gives.
 type Attached struct {
 	Agent, Egress string
+	Ingress       string    // empty: it serves nothing
 	Expiry        time.Time // of the credential; zero without one
 	Warnings      []string
 }
@@ -166,7 +176,7 @@ func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha2
 			return err
 		}
 		s.digest, s.bundle, s.policy, s.expiry = digest, b, p, expiry
-		out.Egress = s.run.socket
+		out.Egress, out.Ingress = s.run.socket, s.run.ingress
 		return nil
 	})
 	return out, err
@@ -174,18 +184,21 @@ func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha2
 
 // attach starts a box, or swaps the policy of the one there is.
 func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p policy.Policy, socket string, life Life, changed bool) error {
+	if b.Serves != nil && c.Guest == "" {
+		return fmt.Errorf("attach %s: %w", b.Agent, ErrNoReverse)
+	}
 	if !s.lives() {
 		if err := c.fresh(b.Agent, life); err != nil {
 			return fmt.Errorf("attach %s: %w", b.Agent, err)
 		}
 		who := c.identityOf(b, life)
-		run, err := start(ctx, c, who, socket, p)
+		run, err := start(ctx, c, who, socket, p, b.Serves)
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
 		}
 		err = c.Sink.event(run.who, event{Kind: "attached", Policy: p.Version, rules: rulesOf(b)})
 		if err == nil { // what is not recorded does not happen
-			err = run.publish()
+			err = run.published()
 		}
 		if err != nil {
 			run.kill()
@@ -205,6 +218,9 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 	}
 	if s.bundle.ExternalID != b.ExternalID {
 		return fmt.Errorf("attach %s: it is attached as another external_id; detach it first", b.Agent)
+	}
+	if was, is := s.bundle.Serves, b.Serves; (was == nil) != (is == nil) || was != nil && was.Other(*is) {
+		return fmt.Errorf("attach %s: what it serves is fixed before it runs; detach it first", b.Agent)
 	}
 	err := s.run.install(ctx, link.Order{Policy: &p})
 	c.Counts.Swap(err == nil)
@@ -293,6 +309,9 @@ func (c *Connector) policyOf(b *bundle.Bundle) (policy.Policy, error) {
 		return policy.Policy{}, err
 	}
 	p := policy.Policy{Rules: boxlink.Rules(b.Allow), Ceiling: ceiling}
+	if s := b.Serves; s != nil {
+		p.Ingress = []policy.Ingress{{Port: s.Port, ID: policy.Serves, Line: s.Line, Forward: s.Forward}}
+	}
 	if err := p.Check(); err != nil {
 		return policy.Policy{}, err
 	}

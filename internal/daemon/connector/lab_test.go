@@ -16,8 +16,10 @@ import (
 	"time"
 
 	skepv1 "skep.dev/skep/api/skep/v1"
+	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/box/tunneled"
 	"skep.dev/skep/internal/dest/internet"
+	"skep.dev/skep/internal/dest/inward"
 	"skep.dev/skep/internal/policy"
 )
 
@@ -39,6 +41,7 @@ func serveTunnels() error {
 		return err
 	}
 	c.Internet = &internet.Dest{} // unconfined: the race detector needs more memory than a box may have
+	c.Inward = func(reach tunneled.Reach) boundary.Dest { return inward.New(reach) }
 	return tunneled.Run(context.Background(), c)
 }
 

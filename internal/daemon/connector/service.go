@@ -51,7 +51,7 @@ func (s service) attach(ctx context.Context, q *connectorv1.AttachRequest) (*con
 	if err != nil {
 		return nil, err
 	}
-	return &connectorv1.AttachResponse{AgentId: a.Agent, EgressSocket: a.Egress, Warnings: a.Warnings, CredentialExpiryUnix: unix(a.Expiry)}, nil
+	return &connectorv1.AttachResponse{AgentId: a.Agent, EgressSocket: a.Egress, IngressSocket: a.Ingress, Warnings: a.Warnings, CredentialExpiryUnix: unix(a.Expiry)}, nil
 }
 
 func (s service) AttachBatch(ctx context.Context, q *connect.Request[connectorv1.AttachBatchRequest]) (*connect.Response[connectorv1.AttachBatchResponse], error) {
@@ -100,7 +100,7 @@ func (s service) Status(ctx context.Context, q *connect.Request[connectorv1.Stat
 	out := &connectorv1.StatusResponse{}
 	for _, a := range all {
 		out.Agents = append(out.Agents, &connectorv1.AgentStatus{
-			AgentId: a.Agent, ExternalId: a.ExternalID, EgressSocket: a.Egress, Generation: a.Generation, PolicyVersion: a.Policy,
+			AgentId: a.Agent, ExternalId: a.ExternalID, EgressSocket: a.Egress, IngressSocket: a.Ingress, Advertised: a.Advertised, Generation: a.Generation, PolicyVersion: a.Policy,
 			Verified: a.Verified, CredentialExpiryUnix: unix(a.Expiry), OpenFlows: uint64(a.Flows), Denials: a.Denials, Error: a.Fault,
 		})
 	}

@@ -18,7 +18,7 @@ import (
 	"skep.dev/skep/internal/daemon/peer"
 	"skep.dev/skep/internal/forwarding"
 	"skep.dev/skep/internal/handover"
-	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -75,7 +75,7 @@ func (r *Reaching) Forward(ctx context.Context, q *connect.Request[skepv1.Forwar
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("port %d: want 1 to 65535", q.Msg.Port))
 	}
 	port := uint16(q.Msg.Port)
-	if err := policy.CheckServed(port); err != nil {
+	if err := right.CheckServed(port); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	cell := r.Cell(id)

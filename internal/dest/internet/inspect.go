@@ -177,6 +177,9 @@ func (r *relay) await(in *bufio.Reader) error {
 }
 
 func (r *relay) forward(in *bufio.Reader, h route.Head, stray func([]byte) flow.Reason) error {
+	if r.permit.Strips() {
+		h = h.WithoutCredentials()
+	}
 	head := h.Raw
 	if id := r.permit.Correlate(); id != "" {
 		head = h.With("X-Skep-Flow", id)

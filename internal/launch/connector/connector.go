@@ -120,6 +120,7 @@ func (o options) connector(ctx context.Context) (*connector.Connector, error) {
 	c := &connector.Connector{
 		Box: filepath.Join(programs, "skep-box"), Dir: o.dir, Unverified: o.unverified, Ceiling: o.ceilingNow,
 		Owner: o.owner, UDP: o.udp, Flows: o.flows, Head: o.head, Idle: o.idle,
+		Ingress: o.ingress, Guest: o.guest, Form: o.form, Monitor: uint32(o.monitor),
 		Names: func() *skepv1.ResolverUpdate { return nil },
 	}
 	if o.metrics != "" {
@@ -282,6 +283,9 @@ func (o options) attach(ctx context.Context, c *connector.Connector) (connector.
 	b, faults := bundle.Parse(o.bundle, src)
 	if faults != nil {
 		return connector.Attached{}, faults.Err()
+	}
+	if b.Serves == nil && o.guest != "" {
+		return connector.Attached{}, errors.New("--agent-ingress-socket is there, and the bundle serves nothing: remove it, or add serves: {name, port}")
 	}
 	return c.AttachAt(ctx, b, sha256.Sum256(src), o.socket, o.life())
 }

@@ -5,11 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
 
 	"skep.dev/skep/internal/route"
+	"skep.dev/skep/internal/tunnel"
 )
 
 // options are the flags of run and serve.
@@ -29,7 +31,10 @@ type options struct {
 	flows                int
 	head, idle           time.Duration
 	generation           uint64
-	slice                int // -1: none
+	slice                int    // -1: none
+	ingress, guest       string // of agents that serve
+	form                 tunnel.Form
+	monitor              uint
 }
 
 // usage is what a person sees who asks, or who types something else.
@@ -62,11 +67,14 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 			o.allow = append(o.allow, s)
 			return nil
 		})
+		f.StringVar(&o.ingress, "ingress-socket", "", "where callers reach an agent that serves: in a directory of its own, which the cell does not see")
+		f.StringVar(&o.guest, "agent-ingress-socket", "", "socket of the agent's side, where skep-init takes what is delivered; if and only if the bundle says serves")
 		f.Uint64Var(&o.generation, "generation", 1, "number of this life of the cell; a successor has a greater one")
 		f.IntVar(&o.slice, "pool-slice", -1, "slice of the address pools that skep-init is given, to be recorded; no two generations of a cell have the same")
 	} else {
 		f.StringVar(&o.control, "control", "", "the control socket, which no cell may see")
 		f.StringVar(&o.dir, "dir", "", "directory with a directory for each agent's socket")
+		f.StringVar(&o.guest, "agent-ingress-socket", "", "name, in each agent's directory, of the socket of the agent's side, where skep-init takes what is delivered; without it no agent that serves is attached")
 	}
 	f.StringVar(&o.issuer, "credential-issuer", "", "https URL of the OIDC issuer of credentials")
 	f.StringVar(&o.audience, "credential-audience", "", "audience that a credential must name")
@@ -77,6 +85,11 @@ func parse(command string, args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.ledger, "ledger", false, "instead of --records: each agent is a cell of the signed ledger of this user's skepd, which has to run")
 	f.StringVar(&o.metrics, "metrics", "", "path of a socket, or an address of loopback, that serves /metrics; off without it")
 	f.IntVar(&o.owner, "socket-uid", 0, "user on this host that sockets and their directories belong to, as a cell's mapped root; as root only")
+	f.Func("ingress-form", "of the handshake with the agent's side: http, text, or both, where http is spoken (default both)", func(s string) (err error) {
+		o.form, err = tunnel.ParseForm(s)
+		return err
+	})
+	f.UintVar(&o.monitor, "agent-ingress-vsock-port", 0, "the agent's socket is that of a VM's monitor, which is asked for this port of the guest first")
 	f.BoolVar(&o.udp, "udp", false, "serve connect-udp")
 	f.IntVar(&o.flows, "max-flows", 0, "open connections of one cell, at most and by default 1024")
 	f.DurationVar(&o.head, "head-time", 0, "for a request head, at most and by default 15s")
@@ -110,6 +123,14 @@ func (o options) check(command string) error {
 		return errors.New("--socket-uid takes the number of a user, and only root can give a socket away")
 	case command == "run" && (o.generation == 0 || o.slice < -1 || o.slice >= route.Slices):
 		return fmt.Errorf("--generation is 1 or more, and --pool-slice 0 to %d", route.Slices-1)
+	case o.ingress != "" && o.guest == "" && command == "run":
+		return errors.New("--ingress-socket leads nowhere without --agent-ingress-socket")
+	case command == "serve" && strings.ContainsRune(o.guest, '/'):
+		return errors.New("--agent-ingress-socket of serve is a name in each agent's directory, without /")
+	case command == "run" && o.guest != "" && (o.bundle == "" || o.ingress == ""):
+		return errors.New("--agent-ingress-socket is for a bundle that serves, and needs --ingress-socket, where its callers come to")
+	case o.monitor > math.MaxUint32:
+		return errors.New("--agent-ingress-vsock-port is no port of a vsock")
 	case o.flows < 0 || o.head < 0 || o.idle < 0:
 		return errors.New("a limit cannot be negative")
 	case o.ledger && o.records != "-":

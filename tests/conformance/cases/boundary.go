@@ -20,6 +20,9 @@ type Setting struct {
 	Flags  []string // more of them
 	Socket string   // empty: one of the case's own
 	TCP    bool     // on a port of loopback instead of a socket
+
+	Serves  string // of the bundle; empty: it serves nothing
+	Ingress bool   // with a socket for callers
 }
 
 // Boundary is one that was started.
@@ -29,6 +32,8 @@ type Boundary struct {
 	network string
 	bundle  string
 	records string
+	serves  string
+	ingress string // where callers come to
 	output  *bytes.Buffer
 	process *exec.Cmd
 	ended   chan struct{}
@@ -78,6 +83,7 @@ func (b *Bench) begin(s Setting) *Boundary {
 	if s.Socket != "" {
 		x.at = s.Socket
 	}
+	x.serves = s.Serves
 	x.Write(s.Allow)
 	ceiling := filepath.Join(dir, "ceiling.yaml")
 	x.file(ceiling, "open: [{cidr: 127.0.0.0/8}, {cidr: \"::1/128\"}]\n")
@@ -85,6 +91,10 @@ func (b *Bench) begin(s Setting) *Boundary {
 	if s.TCP {
 		x.network, x.at = "tcp", b.freePort()
 		where = []string{"--insecure-tcp-listener", x.at}
+	}
+	if s.Ingress {
+		x.ingress = filepath.Join(dir, "in", "s")
+		where = append(where, "--ingress-socket", x.ingress)
 	}
 	args := append(append(append([]string{"run"}, where...), "--bundle", x.bundle, "--ceiling", ceiling, "--records", x.records, "--insecure-unverified-bundle"), s.Flags...)
 	x.process = exec.Command(b.Program[0], append(append([]string(nil), b.Program[1:]...), args...)...)
@@ -103,7 +113,11 @@ func (x *Boundary) Write(allow string) {
 	if allow == "" {
 		allow = rules
 	}
-	x.file(x.bundle, "version: v1\nagent: {id: cell.example}\negress:\n  allow:\n"+x.b.with(allow))
+	text := "version: v1\nagent: {id: cell.example}\negress:\n  allow:\n" + x.b.with(allow)
+	if x.serves != "" {
+		text += "serves: " + x.serves + "\n"
+	}
+	x.file(x.bundle, text)
 }
 
 func (x *Boundary) file(path, text string) {
@@ -201,9 +215,9 @@ func (b *Bench) freePort() string {
 
 // Record is one line of the records, as far as a case looks at it (B191).
 type Record struct {
-	Kind, Sandbox, Policy, Wire, Transport, Direction, Destination, Address, Decision, Reason, Rule, Agent string
-	Generation                                                                                             uint64
-	Bytes                                                                                                  struct{ Up, Down uint64 }
+	Kind, Sandbox, Policy, Wire, Transport, Direction, Destination, Address, Decision, Reason, Rule, Agent, Peer string
+	Generation                                                                                                   uint64
+	Bytes                                                                                                        struct{ Up, Down uint64 }
 }
 
 // Records are all that are written.

@@ -24,7 +24,7 @@ type Case struct {
 
 // All are the cases in the order of the page.
 func All() []Case {
-	return slices.Concat(heads(), targets(), destinations(), listeners(), datagrams(), inner(), policies(), flows(), later())
+	return slices.Concat(heads(), targets(), destinations(), listeners(), datagrams(), inner(), policies(), flows(), ingress(), later())
 }
 
 // later stay listed (section 21).
