@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"skep.dev/skep/internal/flow"
-	"skep.dev/skep/internal/right"
+	"skep.dev/skep/internal/flow/limit"
 )
 
 // Ingress is one port of the cell's own loopback at which its agent is reached. It is
@@ -37,7 +37,7 @@ func Opened(q flow.Request, p Policy) (Ingress, bool) {
 		return Ingress{}, false
 	}
 	for _, i := range p.Ingress {
-		if i.Port == q.Port && i.Person == (q.Wire == flow.Native) && right.CheckServed(i.Port) == nil {
+		if i.Port == q.Port && i.Person == (q.Wire == flow.Native) && limit.CheckServed(i.Port) == nil {
 			return i, true
 		}
 	}
@@ -62,7 +62,7 @@ func ingress(q flow.Request, p Policy) (flow.Verdict, demand) {
 // checkIngress reports a port that cannot be served.
 func checkIngress(all []Ingress) error {
 	for _, i := range all {
-		if err := right.CheckServed(i.Port); err != nil {
+		if err := limit.CheckServed(i.Port); err != nil {
 			return fmt.Errorf("ingress %q: %w", i.ID, err)
 		}
 	}

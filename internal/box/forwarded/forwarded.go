@@ -21,9 +21,9 @@ import (
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/box/pause"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/forwarding"
 	"skep.dev/skep/internal/policy"
-	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -67,7 +67,7 @@ func (s *Sessions) Open() []policy.Ingress {
 func (s *Sessions) Begin(ctx context.Context, channel *os.File) error {
 	o, err := forwarding.ReadOpening(channel)
 	if err == nil {
-		err = right.CheckServed(o.Port)
+		err = limit.CheckServed(o.Port)
 	}
 	if err == nil {
 		err = s.add(o.Port)

@@ -16,9 +16,9 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/internal/daemon/peer"
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/forwarding"
 	"skep.dev/skep/internal/handover"
-	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/sys"
 )
 
@@ -75,7 +75,7 @@ func (r *Reaching) Forward(ctx context.Context, q *connect.Request[skepv1.Forwar
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("port %d: want 1 to 65535", q.Msg.Port))
 	}
 	port := uint16(q.Msg.Port)
-	if err := right.CheckServed(port); err != nil {
+	if err := limit.CheckServed(port); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	cell := r.Cell(id)

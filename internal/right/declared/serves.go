@@ -3,8 +3,8 @@ package declared
 import (
 	"strconv"
 
+	"skep.dev/skep/internal/flow/limit"
 	"skep.dev/skep/internal/name"
-	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/strict"
 )
 
@@ -48,7 +48,7 @@ func ReadServes(r *strict.Report, n *strict.Node) *Serves {
 		s.Port = uint16(port)
 		if v.Kind != strict.Int || err != nil || port == 0 {
 			r.Fault(v, "the port that an agent serves is a number, 1 to 65535", "for example 8080")
-		} else if err := right.CheckServed(s.Port); err != nil {
+		} else if err := limit.CheckServed(s.Port); err != nil {
 			r.Fault(v, err.Error(), "serve another one, for example 8080")
 		}
 	} else {
