@@ -196,8 +196,9 @@ func other(t *testing.T) ssh.PublicKey {
 func TestAgentSocketWithoutAnAgent(t *testing.T) {
 	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
 		h := open(t, lab, "agent_socket: {}\n")
-		for env, want := range map[string]string{"": "SSH_AUTH_SOCK names none", "SSH_AUTH_SOCK=/nowhere": "none answers at SSH_AUTH_SOCK"} {
-			h.Env = append(h.Env, env)
+		for _, c := range [][2]string{{"LC_ALL=C", "SSH_AUTH_SOCK names none"}, {"SSH_AUTH_SOCK=/nowhere", "none answers at SSH_AUTH_SOCK"}} {
+			want := c[1]
+			h.Env = append(h.Env, c[0])
 			if r := h.Try("run", "--yes", "--profile", h.profile, "--", "true"); r.Code != 125 || !strings.Contains(r.Err, want) {
 				t.Errorf("%+v", r)
 			}
