@@ -26,7 +26,11 @@ func (f *carried) streams(failed flow.Reason) (flow.Reason, error) {
 	if id := f.permit.Correlate(); id != "" {
 		rules.Flow = secret.Field{Name: "x-skep-flow", Value: []byte(id)}
 	}
-	return streams.Carry(streams.Ends{
+	why, err := streams.Carry(streams.Ends{
 		Agent: f.agent, Destination: f.server, StopAgent: f.rawAgent.stop, StopDestination: f.rawUp.stop, Cut: f.cut,
 	}, rules)
+	if ended := f.ctx.Err(); ended != nil && why != flow.SecretReflected { // which counts more than a request that was refused
+		return flow.None, ended
+	}
+	return why, err
 }

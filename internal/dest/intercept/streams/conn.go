@@ -119,6 +119,9 @@ func (c *conn) run() (flow.Reason, error) {
 	var writers, readers sync.WaitGroup
 	writers.Go(func() {
 		if err := c.toAgent.write(&c.mu, c.Agent, func() {}); err != nil {
+			if boundary.EndedBy(err) == flow.None {
+				err = errOver // an agent that takes no more has left
+			}
 			c.end(err)
 			c.StopAgent()
 			c.StopDestination()
