@@ -52,6 +52,19 @@ func (d *Denials) note(r Record) {
 	d.list = slices.Delete(d.list, 0, max(0, len(d.list)-KeptDenials))
 }
 
+// Inherit begins with what another boundary of the cell has kept, oldest first.
+func (d *Denials) Inherit(list []Denial) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, one := range list[max(0, len(list)-KeptDenials):] {
+		one.destination = one.Request.Destination()
+		d.list = append(d.list, &one)
+	}
+}
+
 // List is what is kept, oldest first.
 func (d *Denials) List() []Denial {
 	if d == nil {

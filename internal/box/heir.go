@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/route"
 	"skep.dev/skep/internal/sys"
@@ -34,7 +35,8 @@ const (
 	legacySpan    = 6 // {1 address, 2 last address, 3 first port, 4 last port, 5 of UDP, 6 set, 7 token}: what the early gate lets pass, for a name
 	legacyRule    = 7 // likewise, for a rule
 	legacyEnd     = 8
-	legacySecret  = 9 // of a cell that has secrets: its authority, and each value
+	legacyDenial  = 10 // what the cell is shown, the oldest first (leftdenial.go)
+	legacySecret  = 9  // of a cell that has secrets: its authority, and each value
 )
 
 const (
@@ -160,6 +162,9 @@ func (b *box) leave(heir *os.File) error {
 	if err := b.secrets.Leave(out.secret); err != nil {
 		return err
 	}
+	for _, d := range b.denials.List() {
+		out.add(legacyDenial, leftDenial(d))
+	}
 	var end writer
 	end.number(1, 1)
 	out.add(legacyEnd, end)
@@ -227,6 +232,7 @@ func (b *box) inherit(from *os.File, message []byte) error {
 	})
 	b.early.asks = asksAfterLog // what came meanwhile is in the counter
 	b.server.table.Inherit(next)
+	var denials []boundary.Denial
 	buf := make([]byte, maxLegacy)
 	defer clear(buf)
 	for end := false; !end && r.err == nil; {
@@ -252,6 +258,10 @@ func (b *box) inherit(from *os.File, message []byte) error {
 				b.inheritSpan(&r, f)
 			case legacySecret:
 				r.fail(b.secrets.Inherit(r.message(f)))
+			case legacyDenial:
+				if denials = append(denials, r.leftDenial(r.message(f))); len(denials) > boundary.KeptDenials {
+					r.fail(errForeign)
+				}
 			case legacyEnd:
 				end = r.message(f) != nil
 			default:
@@ -262,6 +272,7 @@ func (b *box) inherit(from *os.File, message []byte) error {
 	if r.err != nil {
 		return fmt.Errorf("take over from another box: %w", r.err)
 	}
+	b.denials.Inherit(denials)
 	return nil
 }
 

@@ -138,7 +138,8 @@ type box struct {
 
 	admission *admission
 	people    *People
-	secrets   *vault.Vault // nil where the cell has none
+	denials   *boundary.Denials // that the cell is shown
+	secrets   *vault.Vault      // nil where the cell has none
 	door      doorway
 
 	handing       bool          // stopped for another box; the lifeline's own
@@ -161,7 +162,7 @@ func build(ctx context.Context, c Config, l *link, a assignment, secrets *vault.
 	b := &box{
 		link: l, lifeline: c.Lifeline, recorder: newRecorder(l), kernel: newKernel(c.Warden), sockets: s, internet: c.Internet, policy: a.policy.Policy, secrets: secrets,
 		failed: make(chan error, 5), told: make(chan struct{}), parted: make(chan struct{}), cell: pause.New(), answers: pause.New(),
-		people: &People{link: l},
+		people: &People{link: l}, denials: &boundary.Denials{},
 	}
 	if s.warden != nil {
 		b.kernel.sock = s.warden
@@ -169,7 +170,7 @@ func build(ctx context.Context, c Config, l *link, a assignment, secrets *vault.
 	b.gate = &boundary.Gate{
 		Identity: boundary.Identity{Cell: a.cell, Agent: a.agent, Generation: a.generation},
 		Recorder: b.recorder, Refusals: boundary.NewRefusals(b.recorder, time.Now), Internet: c.Internet, Flows: boundary.OpenFlows, Now: time.Now,
-		Denials: &boundary.Denials{},
+		Denials: b.denials,
 	}
 	if c.Desk != nil {
 		b.gate.Desk = c.Desk(b.gate.Denials, b.people)

@@ -191,7 +191,7 @@ func TestB142QuestionsOutliveSkepd(t *testing.T) {
 		done := make(chan []result, 1)
 		go func() {
 			done <- h.try(attempt{How: "knock", At: "once.test:7080", N: 200}, attempt{How: "knock", At: "a.test:7080", N: 200}, attempt{How: "tcp", At: "b.test:7080", Say: "x"},
-				attempt{How: "knock", At: "b.test:7080", N: 400}, attempt{How: "tcp", At: "a.test:7080", Say: "x"}, attempt{How: "tcp", At: "once.test:7080", Say: "x"})
+				attempt{How: "knock", At: "b.test:7080", N: 400}, attempt{How: "tcp", At: "a.test:7080", Say: "x"}, attempt{How: "tcp", At: "once.test:7080", Say: "x"}, attempt{How: "fetch", At: "policy.skep.alt/denials"})
 		}()
 		for _, name := range []string{"once.test", "a.test"} {
 			c := h.asked(name)
@@ -204,6 +204,10 @@ func TestB142QuestionsOutliveSkepd(t *testing.T) {
 		}
 		h.Skep("approve", c.ID, c.Hash, "--cell")
 		r := <-done
+		// What it was refused before is still told: a.test was, and then let through.
+		if said := r[len(r)-1].Got; !strings.Contains(said, `"destination":"a.test:7080"`) {
+			t.Errorf("after the upgrade the cell is told %s", said)
+		}
 		for i, want := range []string{"", "", "ECONNREFUSED", "", "", "ECONNREFUSED"} {
 			if r[i].Err != want {
 				t.Errorf("%d: %+v, want %q", i, r[i], want)

@@ -23,7 +23,9 @@ func TestBC48MetricsOfCells(t *testing.T) {
 		h := open(t, lab, "net: [{name: ok.test, ports: [7080]}]\n")
 		dir := filepath.Join(h.Dir, "run", "metrics") // of skepd's own user
 		h.Config("metrics: " + dir + "/s\n")
-		client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", dir+"/s") }}}
+		client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", dir+"/s")
+		}}}
 		read := func() (sets []string, text string) {
 			t.Helper()
 			a, err := client.Get("http://skepd/metrics")
