@@ -8,4 +8,7 @@
 //     record with the same token.
 //   - A case that cannot run here says what is missing; one that is for a later release
 //     says so. Neither counts as passed.
+//
+// Size: one list, a file for each section of it; its cases share the boundary that they start
+// and the other ends that they play.
 package cases
