@@ -1,7 +1,7 @@
 // Skep-box is the way out of one cell. Skepd starts it with descriptors and nothing else:
 // 3 the daemon, 4 the cell's warden, 5 its lifeline, 6 (optional) the model gateway. As
-// `skep-box tunnel` it serves a cell of another runtime; then 3 is the connector, and 4 a
-// listening socket. Neither takes a flag or reads a file: `skep-box run` and `skep-box
+// `skep-box tunnel` it serves a cell of another runtime; then 3 is the connector, 4 a
+// listening socket, and 5 its lifeline. Neither takes a flag or reads a file: `skep-box run` and `skep-box
 // serve`, for a person, hand over to skep-connector, which does.
 package main
 
@@ -75,7 +75,8 @@ func serveTunnels() error {
 	if err != nil {
 		return err
 	}
-	config.Internet, config.Confine = &internet.Dest{}, box.Confine
+	dest := &internet.Dest{}
+	config.Internet, config.Intercept, config.Confine = dest, intercepting(dest), box.Confine
 	config.Inward = func(reach tunneled.Reach) boundary.Dest { return inward.New(reach) }
 	return tunneled.Run(context.Background(), config)
 }

@@ -68,7 +68,7 @@ func Limits() []Limit {
 // ofSecrets is what reading the requests to a bound name may take (section 10).
 func ofSecrets(n func(string, ...any) string) []Limit {
 	return []Limit{
-		{"secrets; ports of one; a changed source is noticed; a box takes values", "64; 64; 1s; 5s", "cell", "load error; load error; the old value until then; it keeps what it has", ""},
+		{"secrets; ports of one; a changed source is noticed; a box takes values", "64; 64; 1s; 5s", "cell", "load error; load error; the old value until then; it keeps what it has", "connector.secretsEvery"},
 		{"flows to names with a secret; what is read whole of all of them", "256; 32 MiB", "cell", "reset, `busy`; 503 `busy`", "intercept.maxCarried; intercept.maxHeld"},
 		{"their handshake, each; head of an answer; an answer of ours: time, what is read beside it", "10s; 64 KiB; 1s; 64 KiB", "flow", "`upstream-tls-failed`; closed; closed; closed", "intercept.handshakeTime; intercept.maxAnswerHead; intercept.lingerTime; intercept.lingerBytes"},
 		{"body that a secret is filled in; text message of a WebSocket; values in either or in a head", "256 KiB; 64 KiB; 64 KiB", "flow", "413 `secret-too-large`; reset, `secret-too-large`; `secret-too-large`", "secret.MaxBody; secret.MaxText; secret.maxFilled"},

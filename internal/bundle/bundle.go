@@ -7,6 +7,7 @@ import (
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/right"
 	"skep.dev/skep/internal/right/declared"
+	"skep.dev/skep/internal/secret/listed"
 	"skep.dev/skep/internal/strict"
 )
 
@@ -18,7 +19,8 @@ type Bundle struct {
 	ExternalID string // what the credential's subject must be; empty only where nothing is verified
 	Credential string // path of the file that holds it; empty only where nothing is verified
 	Allow      []declared.NetRule
-	Serves     *Serves  // nil: nothing of it is reached from outside
+	Serves     *Serves // nil: nothing of it is reached from outside
+	Secrets    []listed.Secret
 	Warnings   []string // what is allowed and probably not meant
 }
 
@@ -104,16 +106,28 @@ func (b *Bundle) egress(r *strict.Report, n *strict.Node) {
 	if !ok {
 		return
 	}
-	if v, ok := f["secrets"]; ok {
-		r.Unsupported(v.Pos, v.Text, "secrets of egress")
+	if v, ok := f["secrets"]; ok { // before allow, whose rules may admit only some of their requests
+		b.Secrets = listed.Read(r, v, listed.Form{Path: fromRoot})
 	}
+	before := r.Len()
 	if v, ok := f["allow"]; ok {
 		b.allow(r, v)
 	}
+	if r.Len() == before {
+		listed.Covered(r, b.Secrets, b.Allow)
+	}
+}
+
+// fromRoot takes a path of a file from the root.
+func fromRoot(path string) (full, message, fix string) {
+	if !strings.HasPrefix(path, "/") {
+		return "", "the path of a file from the root is needed", `for example "file:/run/secrets/github"`
+	}
+	return path, "", ""
 }
 
 func (b *Bundle) allow(r *strict.Report, n *strict.Node) {
-	b.Allow = rules(r, n)
+	b.Allow = rules(r, n, listed.Bound(b.Secrets))
 	for _, rule := range b.Allow {
 		if rule.Ports.Covers(everyPort()) {
 			b.Warnings = append(b.Warnings, fmt.Sprintf("line %d: %s is allowed on every port; name the ports that are meant", rule.Line, rule.Dest))
@@ -128,7 +142,7 @@ func everyPort() right.Ports {
 }
 
 // rules reads a list of rules, of which some may be short forms.
-func rules(r *strict.Report, n *strict.Node) []declared.NetRule {
+func rules(r *strict.Report, n *strict.Node, bound func(string, uint16) bool) []declared.NetRule {
 	long := *n
 	if n.Kind == strict.List {
 		long.Items = nil
@@ -140,7 +154,7 @@ func rules(r *strict.Report, n *strict.Node) []declared.NetRule {
 			long.Items = append(long.Items, expand(item))
 		}
 	}
-	return declared.Nets(r, &long, "allow", declared.Defaults{Ports: everyPort(), Transports: right.TCP})
+	return declared.Nets(r, &long, "allow", declared.Defaults{Ports: everyPort(), Transports: right.TCP, Bound: bound})
 }
 
 // unquoted tells a host:port that was read as a mapping, as between brackets.

@@ -96,8 +96,10 @@ type AttachResponse struct {
 	EgressSocket         string                 `protobuf:"bytes,2,opt,name=egress_socket,json=egressSocket,proto3" json:"egress_socket,omitempty"`
 	IngressSocket        string                 `protobuf:"bytes,3,opt,name=ingress_socket,json=ingressSocket,proto3" json:"ingress_socket,omitempty"` // empty: the agent serves nothing
 	Warnings             []string               `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	Error                string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                                                              // only in AttachBatch; a single Attach fails as a call
-	CredentialExpiryUnix int64                  `protobuf:"varint,6,opt,name=credential_expiry_unix,json=credentialExpiryUnix,proto3" json:"credential_expiry_unix,omitempty"` // 0: there is no verified credential
+	Error                string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                                                                                         // only in AttachBatch; a single Attach fails as a call
+	CredentialExpiryUnix int64                  `protobuf:"varint,6,opt,name=credential_expiry_unix,json=credentialExpiryUnix,proto3" json:"credential_expiry_unix,omitempty"`                            // 0: there is no verified credential
+	Authority            []byte                 `protobuf:"bytes,7,opt,name=authority,proto3" json:"authority,omitempty"`                                                                                 // PEM: the certificate that the agent's programs are to trust, if it has secrets
+	Placeholders         map[string]string      `protobuf:"bytes,8,rep,name=placeholders,proto3" json:"placeholders,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of its secrets, by their names: what the agent says in their place
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -172,6 +174,20 @@ func (x *AttachResponse) GetCredentialExpiryUnix() int64 {
 		return x.CredentialExpiryUnix
 	}
 	return 0
+}
+
+func (x *AttachResponse) GetAuthority() []byte {
+	if x != nil {
+		return x.Authority
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetPlaceholders() map[string]string {
+	if x != nil {
+		return x.Placeholders
+	}
+	return nil
 }
 
 type AttachBatchRequest struct {
@@ -671,14 +687,19 @@ const file_connector_v1_connector_proto_rawDesc = "" +
 	"generation\x12\"\n" +
 	"\n" +
 	"pool_slice\x18\x04 \x01(\rH\x00R\tpoolSlice\x88\x01\x01B\r\n" +
-	"\v_pool_slice\"\xdf\x01\n" +
+	"\v_pool_slice\"\x92\x03\n" +
 	"\x0eAttachResponse\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12#\n" +
 	"\regress_socket\x18\x02 \x01(\tR\fegressSocket\x12%\n" +
 	"\x0eingress_socket\x18\x03 \x01(\tR\ringressSocket\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x124\n" +
-	"\x16credential_expiry_unix\x18\x06 \x01(\x03R\x14credentialExpiryUnix\"K\n" +
+	"\x16credential_expiry_unix\x18\x06 \x01(\x03R\x14credentialExpiryUnix\x12\x1c\n" +
+	"\tauthority\x18\a \x01(\fR\tauthority\x12R\n" +
+	"\fplaceholders\x18\b \x03(\v2..connector.v1.AttachResponse.PlaceholdersEntryR\fplaceholders\x1a?\n" +
+	"\x11PlaceholdersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
 	"\x12AttachBatchRequest\x125\n" +
 	"\abundles\x18\x01 \x03(\v2\x1b.connector.v1.AttachRequestR\abundles\"M\n" +
 	"\x13AttachBatchResponse\x126\n" +
@@ -734,7 +755,7 @@ func file_connector_v1_connector_proto_rawDescGZIP() []byte {
 	return file_connector_v1_connector_proto_rawDescData
 }
 
-var file_connector_v1_connector_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_connector_v1_connector_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_connector_v1_connector_proto_goTypes = []any{
 	(*AttachRequest)(nil),       // 0: connector.v1.AttachRequest
 	(*AttachResponse)(nil),      // 1: connector.v1.AttachResponse
@@ -747,26 +768,28 @@ var file_connector_v1_connector_proto_goTypes = []any{
 	(*StatusRequest)(nil),       // 8: connector.v1.StatusRequest
 	(*StatusResponse)(nil),      // 9: connector.v1.StatusResponse
 	(*AgentStatus)(nil),         // 10: connector.v1.AgentStatus
+	nil,                         // 11: connector.v1.AttachResponse.PlaceholdersEntry
 }
 var file_connector_v1_connector_proto_depIdxs = []int32{
-	0,  // 0: connector.v1.AttachBatchRequest.bundles:type_name -> connector.v1.AttachRequest
-	1,  // 1: connector.v1.AttachBatchResponse.results:type_name -> connector.v1.AttachResponse
-	10, // 2: connector.v1.StatusResponse.agents:type_name -> connector.v1.AgentStatus
-	0,  // 3: connector.v1.ConnectorService.Attach:input_type -> connector.v1.AttachRequest
-	2,  // 4: connector.v1.ConnectorService.AttachBatch:input_type -> connector.v1.AttachBatchRequest
-	4,  // 5: connector.v1.ConnectorService.Detach:input_type -> connector.v1.DetachRequest
-	6,  // 6: connector.v1.ConnectorService.Refresh:input_type -> connector.v1.RefreshRequest
-	8,  // 7: connector.v1.ConnectorService.Status:input_type -> connector.v1.StatusRequest
-	1,  // 8: connector.v1.ConnectorService.Attach:output_type -> connector.v1.AttachResponse
-	3,  // 9: connector.v1.ConnectorService.AttachBatch:output_type -> connector.v1.AttachBatchResponse
-	5,  // 10: connector.v1.ConnectorService.Detach:output_type -> connector.v1.DetachResponse
-	7,  // 11: connector.v1.ConnectorService.Refresh:output_type -> connector.v1.RefreshResponse
-	9,  // 12: connector.v1.ConnectorService.Status:output_type -> connector.v1.StatusResponse
-	8,  // [8:13] is the sub-list for method output_type
-	3,  // [3:8] is the sub-list for method input_type
-	3,  // [3:3] is the sub-list for extension type_name
-	3,  // [3:3] is the sub-list for extension extendee
-	0,  // [0:3] is the sub-list for field type_name
+	11, // 0: connector.v1.AttachResponse.placeholders:type_name -> connector.v1.AttachResponse.PlaceholdersEntry
+	0,  // 1: connector.v1.AttachBatchRequest.bundles:type_name -> connector.v1.AttachRequest
+	1,  // 2: connector.v1.AttachBatchResponse.results:type_name -> connector.v1.AttachResponse
+	10, // 3: connector.v1.StatusResponse.agents:type_name -> connector.v1.AgentStatus
+	0,  // 4: connector.v1.ConnectorService.Attach:input_type -> connector.v1.AttachRequest
+	2,  // 5: connector.v1.ConnectorService.AttachBatch:input_type -> connector.v1.AttachBatchRequest
+	4,  // 6: connector.v1.ConnectorService.Detach:input_type -> connector.v1.DetachRequest
+	6,  // 7: connector.v1.ConnectorService.Refresh:input_type -> connector.v1.RefreshRequest
+	8,  // 8: connector.v1.ConnectorService.Status:input_type -> connector.v1.StatusRequest
+	1,  // 9: connector.v1.ConnectorService.Attach:output_type -> connector.v1.AttachResponse
+	3,  // 10: connector.v1.ConnectorService.AttachBatch:output_type -> connector.v1.AttachBatchResponse
+	5,  // 11: connector.v1.ConnectorService.Detach:output_type -> connector.v1.DetachResponse
+	7,  // 12: connector.v1.ConnectorService.Refresh:output_type -> connector.v1.RefreshResponse
+	9,  // 13: connector.v1.ConnectorService.Status:output_type -> connector.v1.StatusResponse
+	9,  // [9:14] is the sub-list for method output_type
+	4,  // [4:9] is the sub-list for method input_type
+	4,  // [4:4] is the sub-list for extension type_name
+	4,  // [4:4] is the sub-list for extension extendee
+	0,  // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_connector_v1_connector_proto_init() }
@@ -781,7 +804,7 @@ func file_connector_v1_connector_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_connector_v1_connector_proto_rawDesc), len(file_connector_v1_connector_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

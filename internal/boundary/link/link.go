@@ -25,6 +25,7 @@ import (
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/policy"
+	"skep.dev/skep/internal/secret"
 	"skep.dev/skep/internal/tunnel"
 )
 
@@ -58,7 +59,11 @@ type Assign struct {
 	Idle       time.Duration `json:"idle"`  // 0: the default
 	Policy     policy.Policy `json:"policy"`
 	Names      Names         `json:"names"`
-	Serves     *Serves       `json:"serves,omitempty"` // then the box has an ingress socket and a Dialer
+	// Secrets are the bindings of the cell, without their sources; Roots, PEM, vouch for where
+	// they go. The values come over the lifeline.
+	Secrets []secret.Bound `json:"secrets,omitempty"`
+	Roots   []byte         `json:"roots,omitempty"`
+	Serves  *Serves        `json:"serves,omitempty"` // then the box has an ingress socket and a Dialer
 }
 
 // Serves is how an agent that serves itself is reached (B170, B172). The port is in the
@@ -90,6 +95,7 @@ type Wrote struct {
 // Word is a message of the box: one of its fields is set.
 type Word struct {
 	Installed *Installed `json:"installed,omitempty"` // also: it serves (B163)
+	Trust     []byte     `json:"trust,omitempty"`     // PEM: what a cell with secrets is to trust; before the first Installed
 	Batch     *Batch     `json:"batch,omitempty"`
 	Status    *Status    `json:"status,omitempty"`
 	Done      bool       `json:"done,omitempty"`
@@ -110,7 +116,7 @@ type Batch struct {
 // Valid reports whether these are records of a box, as many as one message may hold:
 // what the connector itself did is not for a box to write.
 func (b Batch) Valid() bool {
-	kinds := []string{"intent", "outcome", "denied", "held"}
+	kinds := []string{"intent", "outcome", "denied", "held", "secret"}
 	return len(b.Records) <= MaxRecords && !slices.ContainsFunc(b.Records, func(r Record) bool { return !slices.Contains(kinds, r.Kind) })
 }
 
@@ -124,7 +130,7 @@ type Status struct {
 // Record is one record of the boundary without who it is about (B191). Every string in it
 // is ours or normalised.
 type Record struct {
-	Kind        string    `json:"kind"` // intent, outcome, denied or held
+	Kind        string    `json:"kind"` // intent, outcome, denied or held; secret: one is used, or was misused
 	Time        time.Time `json:"ts"`
 	Policy      string    `json:"policy"`
 	Wire        string    `json:"wire"`
@@ -143,6 +149,8 @@ type Record struct {
 	Inner       *Inner    `json:"inner,omitempty"`
 	Count       uint64    `json:"count"`
 	Dropped     int       `json:"dropped,omitempty"`
+	Secret      string    `json:"secret,omitempty"`   // its name
+	Place       string    `json:"place,omitempty"`    // where in a request, as a bundle writes it
 	Bytes       *Bytes    `json:"bytes,omitempty"`    // of an outcome
 	SetupMillis int64     `json:"setup_ms,omitempty"` // until the destination was reached
 	Millis      int64     `json:"ms,omitempty"`

@@ -56,6 +56,11 @@ func (r *recorder) Record(ctx context.Context, rec boundary.Record) error {
 	if rec.Kind == boundary.Denied {
 		r.denied.Add(rec.Request.Count)
 	}
+	return r.write(ctx, p)
+}
+
+// write waits until it is durable.
+func (r *recorder) write(ctx context.Context, p *pending) error {
 	if err := r.add(p, p.outcome); err != nil {
 		return err
 	}

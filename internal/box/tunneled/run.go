@@ -2,6 +2,7 @@ package tunneled
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"skep.dev/skep/internal/boundary/link"
 	"skep.dev/skep/internal/box/listener"
 	"skep.dev/skep/internal/box/served"
+	"skep.dev/skep/internal/box/vault"
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/name"
 	"skep.dev/skep/internal/policy"
@@ -25,8 +27,9 @@ import (
 const (
 	fdConnector = 3
 	fdListener  = 4
-	fdReverse   = 5 // of a cell that serves
-	fdIngress   = 6
+	fdLifeline  = 5
+	fdReverse   = 6 // of a cell that serves
+	fdIngress   = 7
 )
 
 const (
@@ -47,7 +50,10 @@ type Config struct {
 	Reverse   *os.File // seqpacket socket: the link's Dialer; nil unless the cell serves
 	Ingress   *os.File // a listening stream socket, for callers
 	Inward    func(reach Reach) boundary.Dest
+	Lifeline  *os.File // seqpacket socket: the values of secrets; nil in tests of boxes without
 	Internet  Internet
+	// Intercept has the internet's flows to bound names carried with these secrets (B123).
+	Intercept func(*vault.Vault, *x509.CertPool, vault.Record)
 	Confine   func() error // tests of one process have none
 }
 
@@ -66,6 +72,9 @@ func Inherit() (c Config, err error) {
 		return c, fmt.Errorf("%w: skep-box tunnel is started by skep-connector, never by hand", err)
 	}
 	c.Listener, err = sys.Inherited(fdListener, "listener")
+	if err == nil {
+		c.Lifeline, err = sys.Inherited(fdLifeline, "lifeline")
+	}
 	if err == nil && serves {
 		c.Reverse, err = sys.Inherited(fdReverse, "reverse channel")
 	}
@@ -86,6 +95,7 @@ type box struct {
 	names    link.Names
 	served   *served.Listener // nil unless the cell serves
 	probe    *served.Prober
+	secrets  *vault.Vault // nil where the cell has none
 }
 
 // Run confines the process, waits for its cell and serves it until the connector ends it.
@@ -119,10 +129,15 @@ func Run(ctx context.Context, c Config) error {
 	if ingress != nil {
 		defer func() { _ = ingress.Close() }()
 	}
-	if err := b.installed(b.install(first.Assign.Policy, first.Assign.Names)); err != nil {
+	err = b.open(c, *first.Assign)
+	defer func() { b.secrets.Close() }()
+	if err == nil {
+		err = b.install(first.Assign.Policy, first.Assign.Names)
+	}
+	if err := b.installed(err); err != nil {
 		return err
 	}
-	return b.serve(ctx, c.Connector, from, ingress)
+	return b.serve(ctx, c, from, ingress)
 }
 
 func build(conn *link.Conn, internet Internet, a link.Assign) *box {
@@ -167,10 +182,14 @@ func (b *box) installed(fault error) error {
 
 // serve runs until the connector ends it, or is gone. Then: no new flows, end the old
 // ones, record the rest.
-func (b *box) serve(ctx context.Context, connector *os.File, from, ingress net.Listener) error {
+func (b *box) serve(ctx context.Context, c Config, from, ingress net.Listener) error {
+	connector := c.Connector
 	flows, endFlows := context.WithCancel(ctx)
 	defer endFlows()
-	failed := make(chan error, 5)
+	failed := make(chan error, 6)
+	if b.secrets != nil {
+		go func() { failed <- b.refill(c.Lifeline) }()
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { failed <- b.listener.Serve(flows, from) })
 	if ingress != nil {
@@ -246,6 +265,8 @@ func (b *box) follow(connector *os.File) error {
 		switch {
 		case o.Wrote != nil:
 			b.recorder.wrote(*o.Wrote)
+		case o.Policy != nil && !b.bound(*o.Policy):
+			_ = b.installed(errOtherSecrets)
 		case o.Policy != nil:
 			_ = b.installed(b.install(*o.Policy, b.names)) // the connector is told; an invalid one changes nothing (B160)
 		case o.Names != nil:

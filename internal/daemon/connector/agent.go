@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,9 @@ import (
 	"skep.dev/skep/internal/boundary/link"
 	"skep.dev/skep/internal/bundle"
 	"skep.dev/skep/internal/daemon/connector/metrics"
+	"skep.dev/skep/internal/daemon/furniture/trust"
+	"skep.dev/skep/internal/daemon/secrets"
+	"skep.dev/skep/internal/lifeline"
 	"skep.dev/skep/internal/policy"
 	"skep.dev/skep/internal/sys"
 )
@@ -48,6 +52,11 @@ type running struct {
 	file *os.File // of conn
 	cmd  *exec.Cmd
 
+	line    *lifeline.Asker
+	trusted chan []byte
+	secrets *secrets.Cell // nil without
+	trust   []byte        // what a cell with secrets is to trust, PEM
+
 	asking    sync.Mutex // one question at a time
 	installed chan link.Installed
 	status    chan link.Status
@@ -57,7 +66,12 @@ type running struct {
 
 // start makes the socket, starts a box behind it, and waits until that serves under the
 // policy. Nobody finds the socket before it is published.
-func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy, serves *bundle.Serves) (*running, error) {
+func start(ctx context.Context, c *Connector, who identity, socket string, p policy.Policy, serves *bundle.Serves, own *secrets.Cell) (_ *running, err error) {
+	defer func() {
+		if err != nil {
+			own.Close()
+		}
+	}()
 	egress, publish, err := Prepare(socket, c.owner())
 	if err != nil {
 		return nil, err
@@ -67,7 +81,7 @@ func start(ctx context.Context, c *Connector, who identity, socket string, p pol
 	r := &running{
 		below: c.own(socket), publish: publish,
 		who: who, sink: c.Sink, counts: c.Counts, open: map[string]int64{}, socket: socket, installed: make(chan link.Installed, 1), status: make(chan link.Status, 1),
-		gone: make(chan struct{}),
+		gone: make(chan struct{}), secrets: own, trusted: make(chan []byte, 1),
 	}
 	files := []*os.File{egress}
 	if serves != nil {
@@ -86,11 +100,24 @@ func start(ctx context.Context, c *Connector, who identity, socket string, p pol
 	go r.hear()
 	assign := link.Assign{
 		Cell: who.Sandbox, Agent: who.Agent, Generation: who.Generation, UDP: c.UDP, Flows: c.Flows, Head: c.Head, Idle: c.Idle, Policy: p, Names: c.names(),
-		Serves: c.served(serves),
+		Serves:  c.served(serves),
+		Secrets: own.Bound(),
 	}
-	if err := r.install(ctx, link.Order{Assign: &assign}); err != nil {
+	given := make(chan error, 1)
+	if own != nil {
+		assign.Roots = trust.Roots(p.Ceiling.Roots)
+		go func() { given <- r.entrust(ctx) }()
+	}
+	err = r.install(ctx, link.Order{Assign: &assign})
+	if own != nil && err == nil {
+		err = <-given
+	}
+	if err != nil {
 		r.kill()
 		return nil, err
+	}
+	if own != nil {
+		go r.watchSecrets()
 	}
 	return r, nil
 }
@@ -102,13 +129,22 @@ func (r *running) spawn(c *Connector, more []*os.File) error {
 		return err
 	}
 	defer func() { _ = theirs.Close() }()
+	line, lineEnd, err := sys.SeqpacketPair()
+	if err != nil {
+		_ = ours.Close()
+		return err
+	}
+	defer func() { _ = lineEnd.Close() }()
+	r.line = lifeline.NewAsker(line)
+	go r.line.Run()
 	r.file, r.conn = ours, link.New(ours)
 	r.cmd = exec.Command(c.Box, "tunnel")
 	r.cmd.Env, r.cmd.Dir, r.cmd.Stderr = []string{}, "/", os.Stderr
-	r.cmd.ExtraFiles = append([]*os.File{theirs}, more...)
+	r.cmd.ExtraFiles = slices.Concat([]*os.File{theirs, more[0], lineEnd}, more[1:])
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.User} // a terminal's interrupt is ours to answer
 	if err := r.cmd.Start(); err != nil {
 		_ = ours.Close()
+		r.line.Close()
 		return fmt.Errorf("start the box: %w", err)
 	}
 	return nil
@@ -124,6 +160,8 @@ func (r *running) hear() {
 	r.tidy()
 	r.counts.Gone(r.open)
 	_ = r.file.Close()
+	r.line.Close()
+	r.secrets.Close()
 	if !done {
 		r.ended = err
 	}
@@ -165,6 +203,8 @@ func (r *running) words() (done bool, err error) {
 			if err := r.send(link.Order{Wrote: &link.Wrote{Batch: w.Batch.Number, OK: err == nil}}); err != nil {
 				return false, err
 			}
+		case w.Trust != nil:
+			offer(r.trusted, w.Trust)
 		case w.Installed != nil:
 			offer(r.installed, *w.Installed)
 		case w.Status != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,9 @@ func (c *Connector) Refresh(ctx context.Context, id, path string) (expiry time.T
 			return err
 		}
 		s.expiry = expiry
+		if s.run.secrets != nil {
+			s.run.refresh(ctx)
+		}
 		return c.Sink.event(s.run.who, event{Kind: "refreshed"})
 	})
 	return expiry, err
@@ -171,6 +175,12 @@ func (a Attached) Describe() string {
 	fmt.Fprintf(&b, "listening at %s\n", a.Egress)
 	if a.Ingress != "" {
 		fmt.Fprintf(&b, "serving at %s\n", a.Ingress)
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Placeholders)) {
+		fmt.Fprintf(&b, "secret %s: %s\n", name, a.Placeholders[name])
+	}
+	if len(a.Authority) > 0 {
+		fmt.Fprintf(&b, "the agent's programs are to trust:\n%s", a.Authority)
 	}
 	for _, w := range a.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)

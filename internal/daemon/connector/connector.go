@@ -84,6 +84,8 @@ type Attached struct {
 	Ingress       string    // empty: it serves nothing
 	Expiry        time.Time // of the credential; zero without one
 	Warnings      []string
+	Authority     []byte            // PEM: what the agent's programs are to trust; nil without secrets
+	Placeholders  map[string]string // by the names of secrets
 }
 
 // use calls f with an agent's slot, alone.
@@ -176,7 +178,7 @@ func (c *Connector) AttachAt(ctx context.Context, b *bundle.Bundle, digest [sha2
 			return err
 		}
 		s.digest, s.bundle, s.policy, s.expiry = digest, b, p, expiry
-		out.Egress, out.Ingress = s.run.socket, s.run.ingress
+		out.Egress, out.Ingress, out.Authority, out.Placeholders = s.run.socket, s.run.ingress, s.run.trust, s.run.secrets.Placeholders()
 		return nil
 	})
 	return out, err
@@ -192,7 +194,11 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 			return fmt.Errorf("attach %s: %w", b.Agent, err)
 		}
 		who := c.identityOf(b, life)
-		run, err := start(ctx, c, who, socket, p, b.Serves)
+		own, err := sources(b.Secrets)
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
+		}
+		run, err := start(ctx, c, who, socket, p, b.Serves, own)
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", who.Sandbox, err)
 		}
@@ -221,6 +227,9 @@ func (c *Connector) attach(ctx context.Context, s *slot, b *bundle.Bundle, p pol
 	}
 	if was, is := s.bundle.Serves, b.Serves; (was == nil) != (is == nil) || was != nil && was.Other(*is) {
 		return fmt.Errorf("attach %s: what it serves is fixed before it runs; detach it first", b.Agent)
+	}
+	if !sameSecrets(s.bundle.Secrets, b.Secrets) {
+		return fmt.Errorf("attach %s: %w", b.Agent, errOtherSecrets)
 	}
 	err := s.run.install(ctx, link.Order{Policy: &p})
 	c.Counts.Swap(err == nil)
@@ -308,7 +317,7 @@ func (c *Connector) policyOf(b *bundle.Bundle) (policy.Policy, error) {
 	if err != nil {
 		return policy.Policy{}, err
 	}
-	p := policy.Policy{Rules: boxlink.Rules(b.Allow), Ceiling: ceiling}
+	p := policy.Policy{Rules: boxlink.Rules(b.Allow), Ceiling: ceiling, Bound: boxlink.Bound(b.Secrets)}
 	if s := b.Serves; s != nil {
 		p.Ingress = []policy.Ingress{{Port: s.Port, ID: policy.Serves, Line: s.Line, Forward: s.Forward}}
 	}

@@ -51,7 +51,7 @@ func (s service) attach(ctx context.Context, q *connectorv1.AttachRequest) (*con
 	if err != nil {
 		return nil, err
 	}
-	return &connectorv1.AttachResponse{AgentId: a.Agent, EgressSocket: a.Egress, IngressSocket: a.Ingress, Warnings: a.Warnings, CredentialExpiryUnix: unix(a.Expiry)}, nil
+	return &connectorv1.AttachResponse{AgentId: a.Agent, EgressSocket: a.Egress, IngressSocket: a.Ingress, Warnings: a.Warnings, CredentialExpiryUnix: unix(a.Expiry), Authority: a.Authority, Placeholders: a.Placeholders}, nil
 }
 
 func (s service) AttachBatch(ctx context.Context, q *connect.Request[connectorv1.AttachBatchRequest]) (*connect.Response[connectorv1.AttachBatchResponse], error) {

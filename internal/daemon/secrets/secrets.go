@@ -144,6 +144,30 @@ func (c *Cell) Wire() (out []*skepv1.BoxSecret) {
 	return out
 }
 
+// Bound is the bindings without their sources, for a box.
+func (c *Cell) Bound() []secret.Bound {
+	if c == nil {
+		return nil
+	}
+	out := slices.Clone(c.bound)
+	for i := range out {
+		out[i].Source = secret.Source{}
+	}
+	return out
+}
+
+// Placeholders are by the names of the secrets.
+func (c *Cell) Placeholders() map[string]string {
+	if c == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, b := range c.bound {
+		out[b.Name] = b.Placeholder
+	}
+	return out
+}
+
 // Variables are the agent's variables that hold placeholders.
 func (c *Cell) Variables() map[string]string {
 	out := map[string]string{}

@@ -82,8 +82,8 @@ func (c *Counts) Record(r link.Record, open map[string]int64) {
 	l := flowLabels{routeOf(r), transportOf(r.Transport), outcomeOf(r)}
 	n := max(r.Count, 1)
 	switch r.Kind {
-	case "held":
-		return // it is not decided
+	case "held", "secret":
+		return // no flow is decided
 	case "intent":
 		open[l.transport]++
 		c.active[l.transport]++
