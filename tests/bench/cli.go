@@ -11,6 +11,7 @@ import (
 
 	"skep.dev/skep/internal/launch"
 	"skep.dev/skep/internal/place"
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // pause is between the end of one cell and the start of the next, untimed: the
@@ -70,7 +71,7 @@ func measureCLI(s *settings) ([]Row, error) {
 		against("start, CLI, skep run -- /bin/true", "ms", run, wrap, "<= 1.2", atMost(1.2)),
 		alone("start, CLI, skep version alone", "ms", version.median(), "", nil),
 	}
-	rows[0].Note = fmt.Sprintf("coding-agent profile, p90 %.1f ms", quantile(run.figures, 0.9))
+	rows[0].Note = fmt.Sprintf("coding-agent profile, p90 %.1f ms", traffic.Quantile(run.figures, 0.9))
 	return append(rows, steps.rows()...), nil
 }
 

@@ -17,6 +17,7 @@ import (
 
 	skepv1 "skep.dev/skep/api/skep/v1"
 	"skep.dev/skep/tests/bench/rig"
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // client is a program that makes traffic, somewhere.
@@ -30,24 +31,24 @@ type client struct {
 }
 
 // do gives one order and takes its outcome.
-func (c *client) do(op string, n int) (outcome, error) {
-	line, err := json.Marshal(order{op, n})
+func (c *client) do(op string, n int) (traffic.Outcome, error) {
+	line, err := json.Marshal(traffic.Order{op, n})
 	if err != nil {
-		return outcome{}, err
+		return traffic.Outcome{}, err
 	}
 	if _, err := c.in.Write(append(line, '\n')); err != nil {
-		return outcome{}, err
+		return traffic.Outcome{}, err
 	}
 	// A turn has an end, whatever happens to its client.
 	late := time.AfterFunc(time.Minute, func() { _ = c.stop() })
 	answer, err := c.out.ReadBytes('\n')
 	late.Stop()
 	if err != nil {
-		return outcome{}, fmt.Errorf("the client has ended, or did not answer in a minute: %w", err)
+		return traffic.Outcome{}, fmt.Errorf("the client has ended, or did not answer in a minute: %w", err)
 	}
-	var found outcome
+	var found traffic.Outcome
 	if err := json.Unmarshal(answer, &found); err != nil {
-		return outcome{}, err
+		return traffic.Outcome{}, err
 	}
 	if found.Error != "" {
 		return found, errors.New(found.Error)

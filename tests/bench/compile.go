@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"skep.dev/skep/tests/bench/rig"
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // measureCompile builds one small module in a writable grant. Everyone starts from
@@ -159,7 +160,7 @@ func (m *compile) contender(name string, command func(copied string) *exec.Cmd) 
 		if err != nil {
 			return 0, fmt.Errorf("%w: %s", err, out)
 		}
-		return ms(time.Since(begin)), nil
+		return traffic.Milliseconds(time.Since(begin)), nil
 	}}
 }
 
@@ -173,5 +174,5 @@ func (m *compile) inCell(r *rig.Rig) (float64, error) {
 		return 0, err
 	}
 	took, err := c.Wait()
-	return ms(took), errors.Join(err, c.End(ctx), r.Refill(ctx))
+	return traffic.Milliseconds(took), errors.Join(err, c.End(ctx), r.Refill(ctx))
 }

@@ -14,6 +14,7 @@ import (
 
 	"skep.dev/skep/internal/sys/durable"
 	"skep.dev/skep/tests/bench/rig"
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // server is the address of the benchmark's server: a public one, in a network
@@ -218,7 +219,7 @@ func freshFlows(s *settings, w ways) ([]Row, error) {
 	ok := cell.median() <= floor+0.7
 	row.Met, row.Turns = &ok, len(cell.figures)
 	row.Note = fmt.Sprintf("direct %.2f ms, fdatasync %.2f ms", direct.median(), disk.median())
-	tail := alone("fresh flow with one request, p99", "ms", quantile(tails, 0.5), "<= 5 ms", atMost(5))
+	tail := alone("fresh flow with one request, p99", "ms", traffic.Quantile(tails, 0.5), "<= 5 ms", atMost(5))
 	tail.Turns = len(cell.figures)
 	return []Row{row, tail}, nil
 }
@@ -235,9 +236,9 @@ func syncs(f *os.File, n int) (float64, error) {
 		if err := durable.Sync(f); err != nil {
 			return 0, err
 		}
-		took = append(took, ms(time.Since(begin)))
+		took = append(took, traffic.Milliseconds(time.Since(begin)))
 	}
-	return quantile(took, 0.5), nil
+	return traffic.Quantile(took, 0.5), nil
 }
 
 func refusals(s *settings, w ways) ([]Row, error) {

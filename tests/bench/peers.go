@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // peers are the ways of others, beside our two over a Unix socket: CONNECT, and the tun
@@ -227,7 +229,7 @@ func (p *peers) compare(s *settings, op, measure, unit string, n int, more bool)
 			name string
 			p99  []float64
 		}{{"tunnel", tails}, {"tun", theirs}} {
-			row := alone(t.name+": fresh flow with one request, p99", "ms", quantile(t.p99, 0.5), "<= 5 ms", atMost(5))
+			row := alone(t.name+": fresh flow with one request, p99", "ms", traffic.Quantile(t.p99, 0.5), "<= 5 ms", atMost(5))
 			row.Turns = len(t.p99)
 			rows = append(rows, row)
 		}

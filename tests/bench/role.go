@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // roleArgument makes this program one side of a measure, instead of the whole.
@@ -14,9 +16,9 @@ func role(args []string) error {
 	}
 	switch args[0] {
 	case "server":
-		return serveTraffic(args[1])
+		return traffic.Serve(args[1])
 	case "client":
-		return obey(args[1], os.Stdin, os.Stdout)
+		return traffic.Obey(args[1], os.Stdin, os.Stdout)
 	case "network":
 		return networkInside(args[1])
 	}

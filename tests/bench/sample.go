@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"time"
+
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // contender is one of those who take turns.
@@ -35,15 +35,4 @@ func alternate(rounds int, all ...*contender) error {
 	return nil
 }
 
-func (c *contender) median() float64 { return quantile(c.figures, 0.5) }
-
-// quantile is the nearest-rank quantile, zero of nothing.
-func quantile(figures []float64, q float64) float64 {
-	if len(figures) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(figures))
-	return sorted[min(int(float64(len(sorted))*q), len(sorted)-1)]
-}
-
-func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+func (c *contender) median() float64 { return traffic.Quantile(c.figures, 0.5) }

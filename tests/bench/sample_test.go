@@ -41,12 +41,3 @@ func TestTableShowsWhatIsMissing(t *testing.T) {
 		}
 	}
 }
-
-func TestQuantile(t *testing.T) {
-	if got := quantile([]float64{3, 1, 2}, 0.5); got != 2 {
-		t.Errorf("median %v", got)
-	}
-	if got := quantile(nil, 0.5); got != 0 {
-		t.Errorf("of nothing: %v", got)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skep.dev/skep/tests/bench/rig"
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 const (
@@ -45,9 +46,9 @@ func startAlone(s *settings, r *rig.Rig, request rig.Request) ([]Row, error) {
 		if err != nil {
 			return 0, err
 		}
-		exited = append(exited, ms(exit-c.Synced))
-		synced = append(synced, ms(c.Before))
-		return ms(c.Executed - c.Before), nil
+		exited = append(exited, traffic.Milliseconds(exit-c.Synced))
+		synced = append(synced, traffic.Milliseconds(c.Before))
+		return traffic.Milliseconds(c.Executed - c.Before), nil
 	}}
 	pooled := &contender{name: "pooled cell", turn: func() (float64, error) {
 		r.Driver.Prepare()
@@ -56,8 +57,8 @@ func startAlone(s *settings, r *rig.Rig, request rig.Request) ([]Row, error) {
 		if err != nil {
 			return 0, err
 		}
-		pooledExited = append(pooledExited, ms(exit-c.Synced))
-		return ms(c.Executed - c.Before), nil
+		pooledExited = append(pooledExited, traffic.Milliseconds(exit-c.Synced))
+		return traffic.Milliseconds(c.Executed - c.Before), nil
 	}}
 	wrap := command("bwrap", bubblewrap(request.Write[0], program)...)
 	plain := command(program)
@@ -72,7 +73,7 @@ func startAlone(s *settings, r *rig.Rig, request rig.Request) ([]Row, error) {
 		beside("start, API, pooled, request to execve", "ms", pooled.median(), "fork and exec", plain.median(), "<= 1.0", atMost(1)),
 		beside("start, API, pooled, request to exit", "ms", pooledExit.median(), "fork and exec", plain.median(), "+ 2 ms",
 			func(float64) bool { return pooledExit.median() <= plain.median()+2 }),
-		alone("start, ledger's sync before execve", "ms", quantile(synced, 0.5), "", nil),
+		alone("start, ledger's sync before execve", "ms", traffic.Quantile(synced, 0.5), "", nil),
 	}
 	for i := range rows {
 		rows[i].Turns = len(cell.figures)
@@ -80,8 +81,8 @@ func startAlone(s *settings, r *rig.Rig, request rig.Request) ([]Row, error) {
 			rows[i].Skipped = wrap.skipped
 		}
 	}
-	rows[0].Note = fmt.Sprintf("cold, driver and spare box, p90 %.2f ms", quantile(cell.figures, 0.9))
-	rows[3].Note = fmt.Sprintf("a half-built cell stands ready, p90 %.2f ms", quantile(pooled.figures, 0.9))
+	rows[0].Note = fmt.Sprintf("cold, driver and spare box, p90 %.2f ms", traffic.Quantile(cell.figures, 0.9))
+	rows[3].Note = fmt.Sprintf("a half-built cell stands ready, p90 %.2f ms", traffic.Quantile(pooled.figures, 0.9))
 	return rows, nil
 }
 
@@ -97,7 +98,7 @@ func startAmongMany(s *settings, r *rig.Rig, request rig.Request) ([]Row, error)
 			if err != nil {
 				return 0, err
 			}
-			return ms(c.Executed - c.Before), nil
+			return traffic.Milliseconds(c.Executed - c.Before), nil
 		}}
 		err := alternate(s.rounds(30), c)
 		return c.median(), err
@@ -173,7 +174,7 @@ func command(name string, args ...string) *contender {
 		if err != nil {
 			return 0, fmt.Errorf("%w: %s", err, out)
 		}
-		return ms(time.Since(begin)), nil
+		return traffic.Milliseconds(time.Since(begin)), nil
 	}}
 	if err != nil {
 		c.skipped = err.Error()

@@ -17,6 +17,7 @@ import (
 	"skep.dev/skep/internal/profile"
 	"skep.dev/skep/internal/profile/pathplan"
 	"skep.dev/skep/internal/sys"
+	"skep.dev/skep/tests/bench/traffic"
 )
 
 // stepped is `skep run` from within this program, which runs already: where the time of
@@ -51,11 +52,11 @@ func (s *stepped) turn() (float64, error) {
 	}
 	defer func() { _ = ours.Close() }()
 	b.Add(handover.RoleStdio, "", theirs)
-	took[0] = ms(time.Since(begin))
+	took[0] = traffic.Milliseconds(time.Since(begin))
 	if q.Ticket, err = handover.Offer(launch.HandoverSocket(s.places), b.Roles, b.Files); err != nil {
 		return 0, err
 	}
-	took[1] = ms(time.Since(begin))
+	took[1] = traffic.Milliseconds(time.Since(begin))
 	b.Close()
 	b.Files = nil
 	events, err := api.Run(ctx, launch.APISocket(s.places), s.places.State, q)
@@ -66,17 +67,17 @@ func (s *stepped) turn() (float64, error) {
 	if err := await(events, skepv1.CellState_CELL_STATE_RUNNING, skepv1.CellState_CELL_STATE_STOPPED); err != nil {
 		return 0, err
 	}
-	took[2] = ms(time.Since(begin))
+	took[2] = traffic.Milliseconds(time.Since(begin))
 	if _, err := io.Copy(io.Discard, ours); err != nil {
 		return 0, err
 	}
-	took[3] = ms(time.Since(begin))
+	took[3] = traffic.Milliseconds(time.Since(begin))
 	if c := events.Msg().Cell; c.State != skepv1.CellState_CELL_STATE_STOPPED {
 		if err := await(events, skepv1.CellState_CELL_STATE_STOPPED); err != nil {
 			return 0, err
 		}
 	}
-	took[4] = ms(time.Since(begin))
+	took[4] = traffic.Milliseconds(time.Since(begin))
 	for i, at := range took {
 		s.steps[i] = append(s.steps[i], at)
 	}
@@ -132,7 +133,7 @@ func await(events *api.Events, states ...skepv1.CellState) error {
 func (s *stepped) rows() []Row {
 	var rows []Row
 	for i, name := range stepNames() {
-		row := alone("start, CLI, without its own start, until "+name, "ms", quantile(s.steps[i], 0.5), "", nil)
+		row := alone("start, CLI, without its own start, until "+name, "ms", traffic.Quantile(s.steps[i], 0.5), "", nil)
 		row.Turns = len(s.steps[i])
 		rows = append(rows, row)
 	}

@@ -1,4 +1,6 @@
-package main
+// Package traffic is the load of the network measures: a server, and a client that
+// performs orders against it from wherever it was started.
+package traffic
 
 import (
 	"bufio"
@@ -29,8 +31,8 @@ const messageSize = 64
 // refusedPort is one that no policy of the benchmark allows.
 const refusedPort = 9
 
-// serveTraffic serves until its listener fails.
-func serveTraffic(at string) error {
+// Serve serves until its listener fails.
+func Serve(at string) error {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
 		return err
@@ -100,25 +102,25 @@ func answerOne(c net.Conn, message []byte) error {
 	return err
 }
 
-// order is what a client is told to do; outcome what it found, in the unit of
+// Order is what a client is told to do; Outcome what it found, in the unit of
 // the operation.
-type order struct {
+type Order struct {
 	Op string
 	N  int
 }
 
-type outcome struct {
+type Outcome struct {
 	Figure, P99 float64
 	Error       string
 }
 
-// obey performs orders, one a line, until the input ends.
-func obey(server string, in io.Reader, out io.Writer) error {
-	operations := map[string]func(string, int) (outcome, error){
+// Obey performs orders, one a line, until the input ends.
+func Obey(server string, in io.Reader, out io.Writer) error {
+	operations := map[string]func(string, int) (Outcome, error){
 		"up": upload, "down": download, "ups": many(upload), "downs": many(download), "kept": kept, "fresh": fresh, "flows": flows, "refused": refused,
 	}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		var o order
+		var o Order
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			return err
 		}
@@ -134,55 +136,55 @@ func obey(server string, in io.Reader, out io.Writer) error {
 }
 
 // upload sends n MiB on one flow, in Gbit/s.
-func upload(server string, n int) (outcome, error) {
+func upload(server string, n int) (Outcome, error) {
 	c, err := reach(server)
 	if err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	defer c.Close()
 	buf := make([]byte, 256<<10)
 	ask := binary.LittleEndian.AppendUint64([]byte{askSink}, uint64(n<<20/len(buf)*len(buf)))
 	begin := time.Now()
 	if _, err := c.Write(ask); err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	for range n << 20 / len(buf) {
 		if _, err := c.Write(buf); err != nil {
-			return outcome{}, err
+			return Outcome{}, err
 		}
 	}
 	if _, err := io.ReadFull(c, buf[:1]); err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
-	return outcome{Figure: gigabits(n, time.Since(begin))}, nil
+	return Outcome{Figure: gigabits(n, time.Since(begin))}, nil
 }
 
 // download takes n MiB on one flow, in Gbit/s.
-func download(server string, n int) (outcome, error) {
+func download(server string, n int) (Outcome, error) {
 	c, err := reach(server)
 	if err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	defer c.Close()
 	ask := binary.LittleEndian.AppendUint64([]byte{askSource}, uint64(n)<<20)
 	begin := time.Now()
 	if _, err := c.Write(ask); err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	buf := make([]byte, 256<<10)
 	for left := n << 20; left > 0; {
 		got, err := c.Read(buf)
 		if err != nil {
-			return outcome{}, err
+			return Outcome{}, err
 		}
 		left -= got
 	}
-	return outcome{Figure: gigabits(n, time.Since(begin))}, nil
+	return Outcome{Figure: gigabits(n, time.Since(begin))}, nil
 }
 
 // many is n MiB on 64 flows at once.
-func many(one func(string, int) (outcome, error)) func(string, int) (outcome, error) {
-	return func(server string, n int) (outcome, error) {
+func many(one func(string, int) (Outcome, error)) func(string, int) (Outcome, error) {
+	return func(server string, n int) (Outcome, error) {
 		const atOnce = 64
 		errs := make([]error, atOnce)
 		each := max(1, n/atOnce)
@@ -192,7 +194,7 @@ func many(one func(string, int) (outcome, error)) func(string, int) (outcome, er
 			all.Go(func() { _, errs[i] = one(server, each) })
 		}
 		all.Wait()
-		return outcome{Figure: gigabits(each*atOnce, time.Since(begin))}, errors.Join(errs...)
+		return Outcome{Figure: gigabits(each*atOnce, time.Since(begin))}, errors.Join(errs...)
 	}
 }
 
@@ -201,24 +203,24 @@ func gigabits(mebibytes int, took time.Duration) float64 {
 }
 
 // kept makes n requests on one connection, p50 in microseconds.
-func kept(server string, n int) (outcome, error) {
+func kept(server string, n int) (Outcome, error) {
 	c, err := reach(server)
 	if err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	defer c.Close()
 	if _, err := c.Write([]byte{askEcho}); err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	var took []float64
 	for range n {
 		begin := time.Now()
 		if err := echo(c); err != nil {
-			return outcome{}, err
+			return Outcome{}, err
 		}
 		took = append(took, float64(time.Since(begin).Nanoseconds())/1e3)
 	}
-	return outcome{quantile(took, 0.5), quantile(took, 0.99), ""}, nil
+	return Outcome{Quantile(took, 0.5), Quantile(took, 0.99), ""}, nil
 }
 
 func echo(c net.Conn) error {
@@ -232,16 +234,16 @@ func echo(c net.Conn) error {
 
 // fresh makes n flows one after the other, each with one request, p50 and p99 in
 // ms until the answer is there.
-func fresh(server string, n int) (outcome, error) {
+func fresh(server string, n int) (Outcome, error) {
 	var took []float64
 	for range n {
 		answered, err := once(server)
 		if err != nil {
-			return outcome{}, err
+			return Outcome{}, err
 		}
-		took = append(took, ms(answered))
+		took = append(took, Milliseconds(answered))
 	}
-	return outcome{quantile(took, 0.5), quantile(took, 0.99), ""}, nil
+	return Outcome{Quantile(took, 0.5), Quantile(took, 0.99), ""}, nil
 }
 
 // once makes one flow with one request, and says after how long it was answered.
@@ -266,7 +268,7 @@ func once(server string) (answered time.Duration, err error) {
 }
 
 // flows makes n flows, 64 at a time, in flows a second.
-func flows(server string, n int) (outcome, error) {
+func flows(server string, n int) (Outcome, error) {
 	const atOnce = 64
 	var next atomic.Int64
 	errs := make([]error, atOnce)
@@ -280,18 +282,18 @@ func flows(server string, n int) (outcome, error) {
 		})
 	}
 	wait.Wait()
-	return outcome{Figure: float64(n) / time.Since(begin).Seconds()}, errors.Join(errs...)
+	return Outcome{Figure: float64(n) / time.Since(begin).Seconds()}, errors.Join(errs...)
 }
 
 // refused makes n connects that the boundary must refuse, four at a time, in
 // refusals a second.
-func refused(server string, n int) (outcome, error) {
+func refused(server string, n int) (Outcome, error) {
 	if at, by, tunneled := strings.Cut(server, "@"); tunneled {
-		return refusedTunnels(at, by, n)
+		return RefusedTunnels(at, by, n)
 	}
 	a, err := netip.ParseAddrPort(server)
 	if err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	const atOnce = 4
 	errs := make([]error, atOnce)
@@ -301,14 +303,14 @@ func refused(server string, n int) (outcome, error) {
 		wait.Go(func() { errs[i] = refuseLoop(a.Addr().As4(), n/atOnce) })
 	}
 	wait.Wait()
-	return outcome{Figure: float64(n) / time.Since(begin).Seconds()}, errors.Join(errs...)
+	return Outcome{Figure: float64(n) / time.Since(begin).Seconds()}, errors.Join(errs...)
 }
 
-// refusedTunnels is refused over a Unix socket.
-func refusedTunnels(at, by string, n int) (outcome, error) {
+// RefusedTunnels is refused over a Unix socket.
+func RefusedTunnels(at, by string, n int) (Outcome, error) {
 	host, _, err := net.SplitHostPort(at)
 	if err != nil {
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	to := fmt.Sprintf("%s:%d@%s", host, refusedPort, by)
 	begin := time.Now()
@@ -318,10 +320,10 @@ func refusedTunnels(at, by string, n int) (outcome, error) {
 			_ = c.Close()
 		}
 		if !errors.Is(err, errRefused) {
-			return outcome{}, fmt.Errorf("a tunnel that must be refused: %w", err)
+			return Outcome{}, fmt.Errorf("a tunnel that must be refused: %w", err)
 		}
 	}
-	return outcome{Figure: float64(n) / time.Since(begin).Seconds()}, nil
+	return Outcome{Figure: float64(n) / time.Since(begin).Seconds()}, nil
 }
 
 func refuseLoop(addr [4]byte, n int) error {
