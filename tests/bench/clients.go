@@ -32,7 +32,7 @@ type client struct {
 
 // do gives one order and takes its outcome.
 func (c *client) do(op string, n int) (traffic.Outcome, error) {
-	line, err := json.Marshal(traffic.Order{op, n})
+	line, err := json.Marshal(traffic.Order{Op: op, N: n})
 	if err != nil {
 		return traffic.Outcome{}, err
 	}

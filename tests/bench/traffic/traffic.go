@@ -102,13 +102,13 @@ func answerOne(c net.Conn, message []byte) error {
 	return err
 }
 
-// Order is what a client is told to do; Outcome what it found, in the unit of
-// the operation.
+// Order is what a client is told to do.
 type Order struct {
 	Op string
 	N  int
 }
 
+// Outcome is what a client found; Figure and P99 are in the unit of the operation.
 type Outcome struct {
 	Figure, P99 float64
 	Error       string
