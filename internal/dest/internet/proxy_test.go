@@ -199,6 +199,7 @@ func TestProxyByNameAndDirect(t *testing.T) {
 		if got := say(host, port); got != "ping" {
 			t.Errorf("%s: %q", host, got)
 		}
+		_ = l.last()
 	}
 	if f.requests() != "CONNECT far.test:443 Basic c2tlcDpwYXNz" {
 		t.Errorf("%q", f.requests())
