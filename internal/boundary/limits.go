@@ -112,7 +112,7 @@ func ofTheTunnel(n func(string, ...any) string) []Limit {
 		{"interim answers that our own client skips", "8", "flow", "the attempt fails", "tunnel.maxInterim"},
 		{"an answer of ours to a tunnel: time, what is read beside it", "1s; 64 KiB", "flow", "closed", "listener.answerTime; listener.lingerBytes; served.answerTime; served.lingerBytes"},
 		{"ingress flows; handshake line; reply; time until the agent's port was reached", n("%d; %s; %s; %s", OpenIngress, "64 B", "128 B", IngressTime), "cell; flow; flow; flow", "503; closed; closed; 502", "boundary.OpenIngress; tunnel.maxHandshake; tunnel.maxReply; boundary.IngressTime"},
-		{"tunnels without descriptors", "10ms", "listener", "tried again", "listener.acceptAgain; served.acceptAgain"},
+		{"tunnels without descriptors", "10ms", "listener", "tried again", "route.acceptAgain"},
 		{"a probe of the agent's card; the next one; of its answer is read; a connection to the agent's side; why there is none", "2s; 30s; 4 KiB; 5s; 256 B", "agent", "not advertised; asked again; no card; 502; cut", "served.probeWithin; served.ProbeEvery; served.maxStatus; link.dialWithin; link.maxWhy"},
 		{"open flows of UDP; idle UDP", n("%d; %s", OpenUDP, IdleUDP), "cell; flow", "`busy`; closed, `idle-timeout`", "boundary.OpenUDP; boundary.IdleUDP"},
 		{"UDP payload; capsule; what waits for an agent that does not read; of all flows; overhead of each", n("%d B; %d B; %s; %s; %s", tunnel.MaxPayload, tunnel.MaxCapsule, "1 MiB", "64 MiB", "64 B"), "flow; flow; flow; cell; flow", "dropped; stream closed; oldest dropped; oldest dropped; counted in it", "tunnel.MaxPayload; datagram.MaxPayload; tunnel.MaxCapsule; datagram.MaxQueue; datagram.MaxQueued; datagram.perPayload"},
@@ -129,7 +129,7 @@ func ofTheCell(n func(string, ...any) string) []Limit {
 		{"refusals itemised; coalescing", n("%d/s; %s", Itemised, Coalesce), "cell", "counted, not itemised", "boundary.Itemised; boundary.Coalesce"},
 		{"refusals that the kernel logs; at once; its buffer", "200/s; 50; 1 MiB", "cell", "counted, not itemised", "gen.loggedPerSecond; gen.loggedBurst; warden/net.c: big = 1 << 20"},
 		{"kernel's log behind its counter; at the end; counter asked; each", n("%s; %s; %s; %s", Lag, "200ms", "1s", "1s"), "cell", "counted, not itemised", "boundary.Lag; box.lastLog; box.counterBy; box.flushEvery"},
-		{"connects that wait to be accepted; without descriptors", "1024; 10ms", "cell", "the kernel's own SYN retransmission; tried again", "warden/net.c: listen(s, 1024); box.acceptAgain"},
+		{"connects that wait to be accepted; without descriptors", "1024; 10ms", "cell", "the kernel's own SYN retransmission; tried again", "warden/net.c: listen(s, 1024); route.acceptAgain"},
 		{"the gate shut or opened; tried again", n("%s; %s", "1s", doorAgain), "cell", "tried again; refused by the box", "box.doorBy; boundary.doorAgain"},
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"skep.dev/skep/internal/route"
 )
 
-const acceptAgain = 10 * time.Millisecond // after the process ran out of descriptors
-
 // server accepts what the cell opens and takes it to the gate.
 type server struct {
 	sockets *sockets
@@ -80,23 +78,13 @@ func (s *server) numbers() (m writer) {
 }
 
 func (s *server) accept(ctx context.Context, l *net.TCPListener) error {
-	for {
-		c, err := l.AcceptTCP()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return err
-		case err != nil && isBusy(err):
-			// Out of descriptors: the kernel's queue waits until a flow has ended,
-			// and nothing tells us when.
-			<-time.After(acceptAgain)
-			continue
-		case err != nil:
-			return fmt.Errorf("accept from the cell: %w", err)
-		}
+	err := route.Accept(l.AcceptTCP, func(c *net.TCPConn) {
 		s.flows.Go(func() { s.flow(ctx, c) })
+	})
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
 	}
+	return fmt.Errorf("accept from the cell: %w", err)
 }
 
 // listener is one that reads nothing after its deadline.
@@ -122,9 +110,4 @@ func (s *server) flow(ctx context.Context, c *net.TCPConn) {
 		q.Addr = dst.Addr()
 	}
 	s.gate.Serve(ctx, q, boundary.Connected{Conn: c})
-}
-
-func isBusy(err error) bool {
-	var e interface{ Temporary() bool }
-	return errors.As(err, &e) && e.Temporary()
 }

@@ -53,11 +53,7 @@ func (r *Resolver) ServeUDP(ctx context.Context, c net.PacketConn) error {
 // ServeTCP answers queries with a two-byte length (RFC 1035, 4.2.2).
 func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
 	clients := make(chan struct{}, DNSClients)
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return served(ctx, "dns tcp socket", err)
-		}
+	err := Accept(l.Accept, func(c net.Conn) {
 		select {
 		case clients <- struct{}{}:
 			go func() {
@@ -67,7 +63,8 @@ func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
 		default:
 			_ = c.Close()
 		}
-	}
+	})
+	return served(ctx, "dns tcp socket", err)
 }
 
 // ServeClient answers one TCP client until it is idle or closed; closing is the caller's.
@@ -97,7 +94,7 @@ func (r *Resolver) ServeClient(ctx context.Context, c net.Conn) {
 }
 
 func served(ctx context.Context, what string, err error) error {
-	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return fmt.Errorf("serve %s: %w", what, err)

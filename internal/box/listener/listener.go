@@ -14,14 +14,13 @@ import (
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/route"
 	"skep.dev/skep/internal/sys"
 	"skep.dev/skep/internal/tunnel"
 )
 
 // HeadTime is how long a head may take (B150).
 const HeadTime = 15 * time.Second
-
-const acceptAgain = 10 * time.Millisecond // after the process ran out of descriptors
 
 // Listener serves the tunnels of one cell. Its fields are set before Serve.
 type Listener struct {
@@ -37,20 +36,7 @@ type Listener struct {
 // flow of it is over. ctx is the life of the flows: its end ends them.
 func (l *Listener) Serve(ctx context.Context, from net.Listener) error {
 	defer l.flows.Wait()
-	for {
-		c, err := from.Accept()
-		var busy interface{ Temporary() bool }
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case errors.As(err, &busy) && busy.Temporary():
-			// Out of descriptors: the kernel's queue waits until a flow has ended, and
-			// nothing tells us when.
-			<-time.After(acceptAgain)
-			continue
-		case err != nil:
-			return fmt.Errorf("accept a tunnel: %w", err)
-		}
+	err := route.Accept(from.Accept, func(c net.Conn) {
 		n := l.open.Add(1)
 		l.flows.Go(func() {
 			defer l.open.Add(-1)
@@ -60,7 +46,11 @@ func (l *Listener) Serve(ctx context.Context, from net.Listener) error {
 			}
 			l.tunnel(ctx, c)
 		})
+	})
+	if err != nil {
+		return fmt.Errorf("accept a tunnel: %w", err)
 	}
+	return nil
 }
 
 // full refuses a connection for which there is no room, before its head is read (B42).

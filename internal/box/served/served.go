@@ -30,9 +30,8 @@ import (
 )
 
 const (
-	acceptAgain = 10 * time.Millisecond // after the process ran out of descriptors
-	answerTime  = time.Second           // for an answer of ours to be taken
-	lingerBytes = 64 << 10              // read behind it
+	answerTime  = time.Second // for an answer of ours to be taken
+	lingerBytes = 64 << 10    // read behind it
 )
 
 // Listener serves the callers of one agent. Its fields are set before Serve.
@@ -49,24 +48,17 @@ type Listener struct {
 // delivery of it is over. ctx is the life of the deliveries.
 func (l *Listener) Serve(ctx context.Context, from net.Listener) error {
 	defer l.flows.Wait()
-	for {
-		c, err := from.Accept()
-		var busy interface{ Temporary() bool }
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case errors.As(err, &busy) && busy.Temporary():
-			<-time.After(acceptAgain) // until a flow has ended; nothing tells us when
-			continue
-		case err != nil:
-			return fmt.Errorf("accept a caller: %w", err)
-		}
+	err := route.Accept(from.Accept, func(c net.Conn) {
 		n := l.open.Add(1)
 		l.flows.Go(func() {
 			defer l.open.Add(-1)
 			l.deliver(ctx, c, n)
 		})
+	})
+	if err != nil {
+		return fmt.Errorf("accept a caller: %w", err)
 	}
+	return nil
 }
 
 // deliver takes the connection of one caller through the gate, as the n-th that is open.

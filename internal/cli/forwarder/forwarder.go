@@ -23,6 +23,7 @@ import (
 
 	"skep.dev/skep/internal/flow"
 	"skep.dev/skep/internal/forwarding"
+	"skep.dev/skep/internal/route"
 	"skep.dev/skep/internal/sys/tcpsock"
 )
 
@@ -131,20 +132,13 @@ func (f *Forwarder) Run(ctx context.Context) error {
 func (f *Forwarder) accept(ctx context.Context, l *net.TCPListener) error {
 	var under sync.WaitGroup
 	defer under.Wait()
-	for {
-		c, err := l.AcceptTCP()
-		var busy interface{ Temporary() bool }
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case errors.As(err, &busy) && busy.Temporary(): // out of descriptors
-			<-time.After(again)
-			continue
-		case err != nil:
-			return fmt.Errorf("accept a connection: %w", err)
-		}
+	err := route.Accept(l.AcceptTCP, func(c *net.TCPConn) {
 		under.Go(func() { f.hand(ctx, c) })
+	})
+	if err != nil {
+		return fmt.Errorf("accept a connection: %w", err)
 	}
+	return nil
 }
 
 // hand gives one connection to the box that serves, if it is the user's.
