@@ -14,7 +14,7 @@ import (
 
 // forge serves git repositories over HTTPS to whoever says the password, by git's own
 // server program. It returns what runs git on the server's side.
-func forge(t *testing.T, lab *testlab.Lab, password func() string, repositories ...string) (git func(args ...string) string) {
+func forge(t *testing.T, lab *testlab.Lab, password string, repositories ...string) (git func(args ...string) string) {
 	t.Helper()
 	program, err := exec.LookPath("git")
 	if err != nil {
@@ -33,7 +33,7 @@ func forge(t *testing.T, lab *testlab.Lab, password func() string, repositories 
 	}
 	server := &cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=me", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}}
 	lab.HTTPS("93.184.216.34:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, said, ok := r.BasicAuth(); !ok || said != password() {
+		if _, said, ok := r.BasicAuth(); !ok || said != password {
 			w.Header().Set("WWW-Authenticate", `Basic realm="forge"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -64,9 +64,8 @@ cd "$HOME"; git clone --quiet https://api.test/me/repo.git 2>&1; cd repo; head -
 // profile lets it, and nowhere in the cell is the password.
 func TestBS2GitC10(t *testing.T) {
 	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
-		var v *vault
-		git := forge(t, lab, func() string { return v.value }, "me/repo.git", "me/other.git")
-		v = secretive(t, lab, oneRepository)
+		v := secretive(t, lab, oneRepository)
+		git := forge(t, lab, v.value, "me/repo.git", "me/other.git")
 		r := v.sh(cloned + `git push --quiet origin HEAD:main; git fetch --quiet; git ls-remote origin main | cut -f2; cat .git/config; env; for f in /proc/[0-9]*/environ; do tr '\0' '\n' < $f 2>/dev/null || true; done`)
 		if r.Code != 0 || !strings.Contains(r.Out, "refs/heads/main") {
 			t.Fatalf("%+v", r)

@@ -85,9 +85,8 @@ func (v *vault) socket(w http.ResponseWriter, r *http.Request) {
 // with trailers, WebSockets. Ten minutes of events have a clock of their own beside the code.
 func TestBS10Protocols(t *testing.T) {
 	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
-		var v *vault
-		lab.HTTP2("93.184.216.34:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.protocols(w, r) }))
-		v = secretive(t, lab, "net: [{name: api.test}]\nsecrets: [{name: gh, source: \"file:FILE\", hosts: [api.test], as: [bearer, ws], env: K}]\n")
+		v := secretive(t, lab, "net: [{name: api.test}]\nsecrets: [{name: gh, source: \"file:FILE\", hosts: [api.test], as: [bearer, ws], env: K}]\n")
+		lab.HTTP2("93.184.216.34:443", http.HandlerFunc(v.protocols))
 		for _, r := range v.try(attempt{How: "with a secret", At: "api.test:443", Say: "http/1.1"}, attempt{How: "with a secret", At: "api.test:443", Say: "h2"}) {
 			if r.Got != "works" || r.Err != "" {
 				t.Errorf("%s: %q %s", r.Say, r.Got, r.Err)
@@ -105,9 +104,8 @@ func TestBS10Protocols(t *testing.T) {
 // TestBS3SocketsC09: a placeholder in a message of a WebSocket that no place is in ends it, and is recorded.
 func TestBS3SocketsC09(t *testing.T) {
 	testlab.Test(t, func(t *testing.T, lab *testlab.Lab) {
-		var v *vault
-		lab.HTTP2("93.184.216.34:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.protocols(w, r) }))
-		v = secretive(t, lab, "net: [{name: api.test}]\nsecrets: [{name: gh, source: \"file:FILE\", hosts: [api.test], as: [bearer], env: K}]\n")
+		v := secretive(t, lab, "net: [{name: api.test}]\nsecrets: [{name: gh, source: \"file:FILE\", hosts: [api.test], as: [bearer], env: K}]\n")
+		lab.HTTP2("93.184.216.34:443", http.HandlerFunc(v.protocols))
 		if r := v.try(attempt{How: "with a secret", At: "api.test:443", Say: "http/1.1"})[0]; r.Err != "ECONNRESET" {
 			t.Errorf("%+v", r)
 		}

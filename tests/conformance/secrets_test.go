@@ -50,7 +50,7 @@ func TestBS1InATunnel(t *testing.T) {
 	}
 	attached, err := call.Attach(t.Context(), connect.NewRequest(&connectorv1.AttachRequest{Bundle: bundle("api.test, bad.test")}))
 	if err != nil {
-		t.Fatal(err, said.String())
+		t.Fatal(err, said())
 	}
 	a := attached.Msg
 	mark := a.GetPlaceholders()["gh"]
@@ -114,7 +114,7 @@ func TestBS1InATunnel(t *testing.T) {
 		}
 	}
 	for _, never := range []string{value, next, mark} {
-		if strings.Contains(string(raw), never) || strings.Contains(said.String(), never) {
+		if strings.Contains(string(raw), never) || strings.Contains(said(), never) {
 			t.Errorf("%s is in the records or the log", never)
 		}
 	}
@@ -134,27 +134,32 @@ func replace(t *testing.T, dir, name, text string) string {
 }
 
 // connectorOf serves agents in a lab, whose authority vouches for destinations of secrets.
-func connectorOf(t *testing.T, lab *testlab.Lab, records string) (connectorv1connect.ConnectorServiceClient, *strings.Builder) {
+func connectorOf(t *testing.T, lab *testlab.Lab, records string) (call connectorv1connect.ConnectorServiceClient, said func() string) {
 	t.Helper()
 	dir := lab.Dir()
 	control := filepath.Join(dir, "control", "s")
 	c := exec.Command(testlab.Built(t, "skep-box"), "serve", "--control", control, "--dir", filepath.Join(dir, "agents"), "--records", records,
 		"--insecure-unverified-bundle", "--ceiling", replace(t, dir, "ceiling.yaml", "roots: file:"+lab.CAFile()+"\n"))
-	said := &strings.Builder{}
-	c.Stderr = said
+	log, err := os.Create(filepath.Join(dir, "connector.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	c.Stderr = log
+	said = func() string { raw, _ := os.ReadFile(log.Name()); return string(raw) }
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		if err := c.Wait(); err != nil {
-			t.Errorf("%v: %s", err, said)
+			t.Errorf("%v: %s", err, said())
 		}
 	})
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", control)
 	}
-	call := connectorv1connect.NewConnectorServiceClient(&http.Client{Transport: &http.Transport{DialContext: dial}}, "http://connector")
+	call = connectorv1connect.NewConnectorServiceClient(&http.Client{Transport: &http.Transport{DialContext: dial}}, "http://connector")
 	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
 		if _, err := call.Status(t.Context(), connect.NewRequest(&connectorv1.StatusRequest{})); err == nil {
 			return call, said
