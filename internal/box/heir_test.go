@@ -46,7 +46,12 @@ func (l *linked) handOver(a *skepv1.Assignment) (before heir) {
 		err = l.link.Part(within(l.t, 10*time.Second))
 	}
 	if err != nil {
-		l.t.Fatal(err)
+		select {
+		case why := <-l.result:
+			l.t.Fatalf("%v; the box that left: %v", err, why)
+		case <-time.After(time.Second):
+			l.t.Fatal(err)
+		}
 	}
 	before = heir{l.link, l.result}
 	l.link, l.result = next, result

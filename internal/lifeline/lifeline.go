@@ -74,7 +74,7 @@ type Asker struct {
 	why     error // why it ended
 }
 
-// NewAsker takes sock over. Run reads the answers.
+// NewAsker takes sock over. Run reads the answers, and closes it.
 func NewAsker(sock *os.File) *Asker {
 	a := &Asker{sock: sock, gone: make(chan struct{}), turn: make(chan struct{}, 1)}
 	a.turn <- struct{}{}
@@ -118,8 +118,19 @@ func (a *Asker) Ask(ctx context.Context, o Order, files ...*os.File) error {
 // File is the socket: for a skepd that hands it on while no order is under way.
 func (a *Asker) File() *os.File { return a.sock }
 
-// Close ends the conversation.
-func (a *Asker) Close() { _ = a.end(ErrGone) }
+// Close ends the conversation when Run has taken what the box has answered by now: one that
+// has said its last elsewhere may have been asked here before.
+func (a *Asker) Close() {
+	a.mu.Lock()
+	over := a.why != nil
+	a.mu.Unlock()
+	if over {
+		return
+	}
+	if err := sys.EndReads(a.sock); err != nil {
+		_ = a.end(ErrGone)
+	}
+}
 
 // Run takes answers until there can be no more: the box is gone, spoke nonsense, or we
 // have closed the conversation.

@@ -86,6 +86,31 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
+// What the box answered before we closed counts, however late it is read.
+func TestAnswerBeforeTheClose(t *testing.T) {
+	ours, box, err := sys.SeqpacketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	a := NewAsker(ours)
+	answer, err := a.Begin(soon(t), Part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Answer(box, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	a.Run()
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Begin(soon(t), Keep); !errors.Is(err, ErrGone) {
+		t.Errorf("an order after the close: %v", err)
+	}
+}
+
 // TestNonsenseEndsIt is the attack: a box that says what is no answer, answers what was
 // not asked, or sends a descriptor.
 func TestNonsenseEndsIt(t *testing.T) {

@@ -183,3 +183,8 @@ func OpenPlace(name string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
+
+// EndReads lets what a socket has received be read, and then its end (shutdown(2), SHUT_RD).
+func EndReads(f *os.File) error {
+	return at(f, "end the reads of", f.Name(), func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) })
+}
