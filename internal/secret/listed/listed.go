@@ -152,6 +152,9 @@ func one(r *strict.Report, item *strict.Node, form Form) (Secret, bool) {
 	if v, ok := f["on_misuse"]; ok {
 		word, _ := r.OneOf(v, "on_misuse", "refuse", "end")
 		s.End = word == "end"
+		if s.End && form.Variable == nil {
+			r.Fault(v, "the connector refuses what is misused, and does not end its agent", "remove on_misuse, and detach the agent when its record has a misuse")
+		}
 	}
 	if r.Len() > before {
 		return Secret{}, false
