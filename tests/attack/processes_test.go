@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"skep.dev/skep/internal/cell/celltest"
 )
@@ -27,12 +28,17 @@ func victim(t *testing.T) (pid, address string) {
 		_ = hold.Close()
 		_ = cmd.Wait()
 	})
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid))
-	first := regexp.MustCompile(`^[0-9a-f]+`).Find(maps)
-	if err != nil || first == nil {
-		t.Fatalf("the victim's memory: %v", err)
+	// Its memory is made after Start returns: until a file is mapped, addresses change.
+	mapped := regexp.MustCompile(`(?m)^([0-9a-f]+)-\S+ r.* /\S+$`)
+	for late := time.Now().Add(10 * time.Second); ; {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid))
+		if first := mapped.FindSubmatch(maps); first != nil {
+			return strconv.Itoa(cmd.Process.Pid), "0x" + string(first[1])
+		}
+		if err != nil || time.Now().After(late) {
+			t.Fatalf("the victim's memory: %v", err)
+		}
 	}
-	return strconv.Itoa(cmd.Process.Pid), "0x" + string(first)
 }
 
 // TestN25ProcessesOutside: no signal, no tracing, no memory, no word of /proc (L7).
