@@ -61,6 +61,7 @@ static void build(const struct request *r, unsigned n)
     struct reply a = {.magic = WARDEN_MAGIC, .error = built ? 0 : errno, .pid = (uint32_t)pid};
     if (pid > 0 && !built)
         kill(pid, SIGKILL);
+    close_all(message_fds, n); /* from the answer on, a half-built cell that has gone hangs up */
     if (!send_fds(3, &a, sizeof a, &pidfd, built ? 1 : 0))
         _exit(1);
     close_all((int[]){go[0], go[1], pidfd}, 3);
@@ -86,6 +87,5 @@ int main(void)
             return got < 0;
         errno = EBADMSG; /* of one that is not ours */
         build(&r, n);
-        close_all(message_fds, n);
     }
 }

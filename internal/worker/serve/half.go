@@ -42,6 +42,7 @@ func (w *Worker) take() (*half, error) {
 	for len(w.halves) > 0 {
 		h := w.halves[0]
 		w.halves = w.halves[1:]
+		w.settle(h) // until it has answered, the parent has their ends, and none hangs up
 		failed, err := sys.Pending(h.warden, h.init)
 		stale := false
 		if err == nil && h.mounts != nil {
