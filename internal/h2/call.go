@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/net/http2/hpack"
+
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // Gone is closed when the caller or the connection has gone, or the call has its answer.
@@ -57,12 +59,12 @@ func (c *Call) AppendAnswer(out []byte, status int, content string, body []byte)
 	}
 	c.end(errEnough)
 	if s.windows.room(&c.window, len(body), 0) < len(body) {
-		return append(out, appendNumber(nil, frameReset, c.id, codeCancel)...)
+		return append(out, frame.AppendNumber(nil, frame.Reset, c.id, frame.CodeCancel)...)
 	}
 	s.windows.take(&c.window, len(body), 0)
-	out = appendHeaders(out, endFlag(len(body) == 0), c.id, answerBlock(status, content))
+	out = frame.AppendBlock(out, endFlag(len(body) == 0), c.id, answerBlock(status, content))
 	if len(body) > 0 {
-		out = appendFrame(out, frameData, flagEndStream, c.id, body)
+		out = frame.Append(out, frame.Data, frame.EndStream, c.id, body)
 	}
 	return out
 }
@@ -72,7 +74,7 @@ func (s *Server) Send(frames []byte) error { return s.write(frames) }
 
 // Begin sends the head of an answer whose parts come later.
 func (c *Call) Begin(content string) error {
-	return c.server.write(appendHeaders(nil, 0, c.id, answerBlock(200, content)))
+	return c.server.write(frame.AppendBlock(nil, 0, c.id, answerBlock(200, content)))
 }
 
 // forAnswers is what parts leave of the connection's window: a stream that fills the
@@ -100,7 +102,7 @@ func (c *Call) Part(b []byte, last bool) error {
 			c.end(errEnough)
 		}
 		s.mu.Unlock()
-		if err := s.write(appendFrame(nil, frameData, endFlag(end), c.id, b[:n])); err != nil {
+		if err := s.write(frame.Append(nil, frame.Data, endFlag(end), c.id, b[:n])); err != nil {
 			return err
 		}
 		if b = b[n:]; len(b) == 0 {

@@ -2,11 +2,12 @@ package h2
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
+
+	"skep.dev/skep/internal/h2/frame"
 )
 
 const (
@@ -15,8 +16,9 @@ const (
 )
 
 var (
-	errGone = errors.New("the peer goes away")
-	errHead = errors.New("the head of an answer is too large")
+	errGone  = errors.New("the peer goes away")
+	errFrame = errors.New("malformed HTTP/2 frame")
+	errHead  = errors.New("the head of an answer is too large")
 )
 
 // Conn is one connection. Its zero value is not usable.
@@ -39,8 +41,8 @@ type Conn struct {
 // New speaks HTTP/2 on c, which it owns.
 func New(c net.Conn) (*Conn, error) {
 	conn := &Conn{net: c, streams: map[uint32]*Stream{}, next: 1, windows: newWindows()}
-	settings := []byte{0, settingTable, 0, 0, 0, 0, 0, settingPush, 0, 0, 0, 0}
-	if _, err := c.Write(appendFrame([]byte(preface), frameSettings, 0, 0, settings)); err != nil {
+	hello := frame.AppendSettings([]byte(frame.Preface), []frame.Setting{{ID: frame.SettingTable}, {ID: frame.SettingPush}})
+	if _, err := c.Write(hello); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("begin HTTP/2: %w", err)
 	}
@@ -85,34 +87,34 @@ func (c *Conn) write(b []byte) error {
 
 // read takes frames until the connection ends.
 func (c *Conn) read() error {
-	in, buf := bufio.NewReaderSize(c.net, readBuffer), make([]byte, maxFrame)
+	in := frame.Reader{From: bufio.NewReaderSize(c.net, readBuffer)}
 	heads := &heads{}
 	for {
-		f, err := readFrame(in, buf)
+		f, err := in.Next()
 		if err != nil {
 			return err
 		}
-		if heads.open() && (f.kind != frameContinuation || f.stream != heads.stream) {
+		if heads.open() && (f.Kind != frame.Continuation || f.Stream != heads.stream) {
 			return fmt.Errorf("%w: a head is interrupted", errFrame)
 		}
-		switch f.kind {
-		case frameHeaders, frameContinuation:
+		switch f.Kind {
+		case frame.Headers, frame.Continuation:
 			err = c.head(heads, f)
-		case frameData:
+		case frame.Data:
 			err = c.data(f)
-		case frameReset:
+		case frame.Reset:
 			err = c.reset(f)
-		case frameSettings:
+		case frame.Settings:
 			err = c.settings(f)
-		case framePing:
-			if !f.has(flagAck) {
-				err = c.write(appendFrame(nil, framePing, flagAck, 0, f.payload))
+		case frame.Ping:
+			if !f.Has(frame.Ack) {
+				err = c.write(frame.Append(nil, frame.Ping, frame.Ack, 0, f.Payload))
 			}
-		case frameWindow:
+		case frame.WindowUpdate:
 			err = c.grow(f)
-		case frameGoAway:
+		case frame.GoAway:
 			err = errGone
-		case framePush:
+		case frame.Push:
 			err = fmt.Errorf("%w: a push", errFrame)
 		}
 		if err != nil {
@@ -131,18 +133,18 @@ type heads struct {
 func (h *heads) open() bool { return h.stream != 0 }
 
 // take adds a HEADERS or CONTINUATION frame.
-func (h *heads) take(f frame) error {
-	if f.kind == frameHeaders {
-		b, err := f.content()
-		if err != nil || f.stream == 0 {
+func (h *heads) take(f frame.Frame) error {
+	if f.Kind == frame.Headers {
+		b, err := f.Content()
+		if err != nil || f.Stream == 0 {
 			return errFrame
 		}
-		h.stream, h.flags, h.block = f.stream, f.flags, append([]byte(nil), b...)
+		h.stream, h.flags, h.block = f.Stream, f.Flags, append([]byte(nil), b...)
 	} else {
 		if !h.open() {
 			return errFrame
 		}
-		h.block = append(h.block, f.payload...)
+		h.block = append(h.block, f.Payload...)
 	}
 	if len(h.block) > maxHead {
 		return errHead
@@ -152,11 +154,11 @@ func (h *heads) take(f frame) error {
 
 // head takes a HEADERS or CONTINUATION frame. The first head of a stream has its
 // status, a later one is a trailer.
-func (c *Conn) head(h *heads, f frame) error {
+func (c *Conn) head(h *heads, f frame.Frame) error {
 	if err := h.take(f); err != nil {
 		return err
 	}
-	if !f.has(flagEndHeaders) {
+	if !f.Has(frame.EndHeaders) {
 		return nil
 	}
 	stream := h.stream
@@ -165,7 +167,7 @@ func (c *Conn) head(h *heads, f frame) error {
 	tell := func() {}
 	var err error
 	if s := c.streams[stream]; s != nil {
-		err = s.answered(h.block, h.flags&flagEndStream != 0)
+		err = s.answered(h.block, h.flags&frame.EndStream != 0)
 		tell = s.told()
 	}
 	c.mu.Unlock()
@@ -175,15 +177,15 @@ func (c *Conn) head(h *heads, f frame) error {
 
 // data takes a DATA frame. What arrived for the connection is given back at once,
 // what arrived for the stream when its reader has taken it.
-func (c *Conn) data(f frame) error {
-	b, err := f.content()
+func (c *Conn) data(f frame.Frame) error {
+	b, err := f.Content()
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	tell := func() {}
-	if s := c.streams[f.stream]; s != nil {
-		err = s.received(b, len(f.payload)-len(b), f.has(flagEndStream))
+	if s := c.streams[f.Stream]; s != nil {
+		err = s.received(b, len(f.Payload)-len(b), f.Has(frame.EndStream))
 		tell = s.told()
 	}
 	c.mu.Unlock()
@@ -191,23 +193,24 @@ func (c *Conn) data(f frame) error {
 	if err != nil {
 		return err
 	}
-	if c.unreturned += uint32(len(f.payload)); c.unreturned < firstWindow/4 {
+	if c.unreturned += uint32(len(f.Payload)); c.unreturned < frame.FirstWindow/4 {
 		return nil
 	}
 	n := c.unreturned
 	c.unreturned = 0
-	return c.write(appendNumber(nil, frameWindow, 0, n))
+	return c.write(frame.AppendNumber(nil, frame.WindowUpdate, 0, n))
 }
 
-func (c *Conn) reset(f frame) error {
-	if len(f.payload) != 4 {
-		return errFrame
+func (c *Conn) reset(f frame.Frame) error {
+	code, err := f.Number()
+	if err != nil {
+		return err
 	}
 	c.mu.Lock()
 	tell := func() {}
-	if s := c.streams[f.stream]; s != nil {
+	if s := c.streams[f.Stream]; s != nil {
 		// A server that has answered in full may ask for no more of the request.
-		if code := binary.BigEndian.Uint32(f.payload); code != codeNone || !s.ended {
+		if code != frame.CodeNone || !s.ended {
 			s.end(fmt.Errorf("the stream was reset with code %d", code))
 		}
 		tell = s.told()
@@ -218,8 +221,8 @@ func (c *Conn) reset(f frame) error {
 }
 
 // settings takes the peer's.
-func (c *Conn) settings(f frame) error {
-	if f.has(flagAck) {
+func (c *Conn) settings(f frame.Frame) error {
+	if f.Has(frame.Ack) {
 		return nil
 	}
 	c.mu.Lock()
@@ -228,10 +231,10 @@ func (c *Conn) settings(f frame) error {
 	if err != nil {
 		return err
 	}
-	return c.write(appendFrame(nil, frameSettings, flagAck, 0, nil))
+	return c.write(frame.Append(nil, frame.Settings, frame.Ack, 0, nil))
 }
 
-func (c *Conn) grow(f frame) error {
+func (c *Conn) grow(f frame.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return grow(&c.windows, c.streams, f)

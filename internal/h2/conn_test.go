@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // against serves h by net/http and gives a client's connection to it.
@@ -131,7 +133,7 @@ func TestBackPressure(t *testing.T) {
 	c.mu.Lock()
 	held := s.body.Len()
 	c.mu.Unlock()
-	if held > firstWindow {
+	if held > frame.FirstWindow {
 		t.Errorf("%d bytes are kept for a reader that does not read", held)
 	}
 	s.Close()
@@ -286,22 +288,22 @@ func TestMalformedFramesEndTheConnection(t *testing.T) {
 		return append(binary.BigEndian.AppendUint32(nil, n<<8|uint32(kind)), 0, 0, 0, 0, 1)
 	}
 	for name, raw := range map[string][]byte{
-		"too large":            length(maxFrame+1, frameData),
-		"push":                 appendFrame(nil, framePush, flagEndHeaders, 1, []byte{0, 0, 0, 2}),
-		"padding":              appendFrame(nil, frameData, flagPadded, 1, []byte{9, 1}),
-		"no padding":           appendFrame(nil, frameData, flagPadded, 1, nil),
-		"priority":             appendFrame(nil, frameHeaders, flagPriority|flagEndHeaders, 1, []byte{1}),
-		"head":                 appendFrame(nil, frameHeaders, flagEndHeaders, 1, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),
-		"head of nobody":       appendFrame(nil, frameHeaders, flagEndHeaders, 0, []byte{0x88}),
-		"lone continuation":    appendFrame(nil, frameContinuation, flagEndHeaders, 1, []byte{0x88}),
-		"interrupted head":     appendFrame(appendFrame(nil, frameHeaders, 0, 1, []byte{0x88}), framePing, 0, 0, make([]byte, 8)),
-		"settings":             appendFrame(nil, frameSettings, 0, 0, []byte{0, 4, 0}),
-		"reset":                appendFrame(nil, frameReset, 0, 1, []byte{1}),
-		"window":               appendFrame(nil, frameWindow, 0, 0, []byte{1}),
-		"go away":              appendFrame(nil, frameGoAway, 0, 0, make([]byte, 8)),
-		"cut off":              appendFrame(nil, frameData, 0, 1, []byte("abc"))[:10],
-		"more than the window": bytes.Repeat(appendFrame(nil, frameData, 0, 1, make([]byte, maxFrame)), 5),
-		"endless head":         append(appendFrame(nil, frameHeaders, 0, 1, make([]byte, maxFrame)), bytes.Repeat(appendFrame(nil, frameContinuation, 0, 1, make([]byte, maxFrame)), 4)...),
+		"too large":            length(frame.MaxSize+1, frame.Data),
+		"push":                 frame.Append(nil, frame.Push, frame.EndHeaders, 1, []byte{0, 0, 0, 2}),
+		"padding":              frame.Append(nil, frame.Data, frame.Padded, 1, []byte{9, 1}),
+		"no padding":           frame.Append(nil, frame.Data, frame.Padded, 1, nil),
+		"priority":             frame.Append(nil, frame.Headers, frame.Priority|frame.EndHeaders, 1, []byte{1}),
+		"head":                 frame.Append(nil, frame.Headers, frame.EndHeaders, 1, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),
+		"head of nobody":       frame.Append(nil, frame.Headers, frame.EndHeaders, 0, []byte{0x88}),
+		"lone continuation":    frame.Append(nil, frame.Continuation, frame.EndHeaders, 1, []byte{0x88}),
+		"interrupted head":     frame.Append(frame.Append(nil, frame.Headers, 0, 1, []byte{0x88}), frame.Ping, 0, 0, make([]byte, 8)),
+		"settings":             frame.Append(nil, frame.Settings, 0, 0, []byte{0, 4, 0}),
+		"reset":                frame.Append(nil, frame.Reset, 0, 1, []byte{1}),
+		"window":               frame.Append(nil, frame.WindowUpdate, 0, 0, []byte{1}),
+		"go away":              frame.Append(nil, frame.GoAway, 0, 0, make([]byte, 8)),
+		"cut off":              frame.Append(nil, frame.Data, 0, 1, []byte("abc"))[:10],
+		"more than the window": bytes.Repeat(frame.Append(nil, frame.Data, 0, 1, make([]byte, frame.MaxSize)), 5),
+		"endless head":         append(frame.Append(nil, frame.Headers, 0, 1, make([]byte, frame.MaxSize)), bytes.Repeat(frame.Append(nil, frame.Continuation, 0, 1, make([]byte, frame.MaxSize)), 4)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln := listen(t)
@@ -311,7 +313,7 @@ func TestMalformedFramesEndTheConnection(t *testing.T) {
 					return
 				}
 				go io.Copy(io.Discard, nc)
-				nc.Write(appendFrame(nil, frameSettings, 0, 0, nil))
+				nc.Write(frame.Append(nil, frame.Settings, 0, 0, nil))
 				nc.Write(raw)
 				nc.(*net.TCPConn).CloseWrite()
 			}()

@@ -36,16 +36,6 @@ func appendHead(b []byte, fields []Field) []byte {
 	return b
 }
 
-// appendHeaders adds a block in as many frames as it needs.
-func appendHeaders(b []byte, flags byte, stream uint32, block []byte) []byte {
-	kind := byte(frameHeaders)
-	for len(block) > maxFrame {
-		b = appendFrame(b, kind, flags, stream, block[:maxFrame])
-		kind, flags, block = frameContinuation, 0, block[maxFrame:]
-	}
-	return appendFrame(b, kind, flags|flagEndHeaders, stream, block)
-}
-
 // statusOf reads the status alone, which comes first. The usual one is one byte;
 // for all others the decoder builds its tables.
 func statusOf(block []byte) (string, error) {

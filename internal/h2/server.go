@@ -2,7 +2,6 @@ package h2
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2/hpack"
+
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // What a client may have under way: calls, and bytes of their requests in all.
@@ -25,10 +26,7 @@ const (
 	// readWithin is how long a client may leave an answer unread.
 	readWithin = 10 * time.Second
 
-	serverBuffer = 2 * maxFrame // so that what comes together is seen together
-
-	settingCalls = 3
-	codeRefused  = 7
+	serverBuffer = 2 * frame.MaxSize // so that what comes together is seen together
 )
 
 // Server is the other end of a connection: it takes requests whole, and its caller
@@ -107,47 +105,45 @@ func (s *Server) Run(handle func(*Call), idle func()) error {
 
 func (s *Server) read(idle func()) error {
 	in := bufio.NewReaderSize(s.net, serverBuffer)
-	hello := make([]byte, len(preface))
-	if _, err := io.ReadFull(in, hello); err != nil || string(hello) != preface {
+	hello := make([]byte, len(frame.Preface))
+	if _, err := io.ReadFull(in, hello); err != nil || string(hello) != frame.Preface {
 		return fmt.Errorf("%w: no preface: %w", errFrame, err)
 	}
-	settings := binary.BigEndian.AppendUint32([]byte{0, settingCalls}, maxCalls)
-	settings = binary.BigEndian.AppendUint32(append(settings, 0, settingWindow), maxRequest)
-	out := appendFrame(nil, frameSettings, 0, 0, settings)
-	if err := s.write(appendNumber(out, frameWindow, 0, maxRequest-firstWindow)); err != nil {
+	out := frame.AppendSettings(nil, []frame.Setting{{ID: frame.SettingStreams, Value: maxCalls}, {ID: frame.SettingWindow, Value: maxRequest}})
+	if err := s.write(frame.AppendNumber(out, frame.WindowUpdate, 0, maxRequest-frame.FirstWindow)); err != nil {
 		return err
 	}
 	heads := &heads{}
-	buf := make([]byte, maxFrame)
+	frames := frame.Reader{From: in}
 	for {
 		if !whole(in) {
 			idle()
 		}
-		f, err := readFrame(in, buf)
+		f, err := frames.Next()
 		if err != nil {
 			return err
 		}
-		if heads.open() && (f.kind != frameContinuation || f.stream != heads.stream) {
+		if heads.open() && (f.Kind != frame.Continuation || f.Stream != heads.stream) {
 			return fmt.Errorf("%w: a head is interrupted", errFrame)
 		}
-		switch f.kind {
-		case frameHeaders, frameContinuation:
+		switch f.Kind {
+		case frame.Headers, frame.Continuation:
 			err = s.head(heads, f)
-		case frameData:
+		case frame.Data:
 			err = s.data(f)
-		case frameReset:
+		case frame.Reset:
 			err = s.reset(f)
-		case frameSettings:
+		case frame.Settings:
 			err = s.settings(f)
-		case framePing:
-			if !f.has(flagAck) {
-				err = s.write(appendFrame(nil, framePing, flagAck, 0, f.payload))
+		case frame.Ping:
+			if !f.Has(frame.Ack) {
+				err = s.write(frame.Append(nil, frame.Ping, frame.Ack, 0, f.Payload))
 			}
-		case frameWindow:
+		case frame.WindowUpdate:
 			err = s.grow(f)
-		case frameGoAway:
+		case frame.GoAway:
 			err = errGone
-		case framePush:
+		case frame.Push:
 			err = fmt.Errorf("%w: a push", errFrame)
 		}
 		if err != nil {
@@ -158,11 +154,11 @@ func (s *Server) read(idle func()) error {
 
 // whole reports whether the next frame is there in full.
 func whole(in *bufio.Reader) bool {
-	if in.Buffered() < frameHead {
+	if in.Buffered() < frame.HeadSize {
 		return false
 	}
-	head, err := in.Peek(frameHead)
-	return err == nil && in.Buffered() >= frameHead+int(head[0])<<16+int(head[1])<<8+int(head[2])
+	head, err := in.Peek(frame.HeadSize)
+	return err == nil && in.Buffered() >= frame.HeadSize+int(head[0])<<16+int(head[1])<<8+int(head[2])
 }
 
 // write ends the connection of a client that does not read: what waits to be
@@ -182,11 +178,11 @@ func (s *Server) write(b []byte) error {
 
 // head takes a HEADERS or CONTINUATION frame. Every head is decoded, also of a call
 // that is refused: the table is the connection's.
-func (s *Server) head(h *heads, f frame) error {
+func (s *Server) head(h *heads, f frame.Frame) error {
 	if err := h.take(f); err != nil {
 		return err
 	}
-	if !f.has(flagEndHeaders) {
+	if !f.Has(frame.EndHeaders) {
 		return nil
 	}
 	id := h.stream
@@ -195,7 +191,7 @@ func (s *Server) head(h *heads, f frame) error {
 	if err != nil {
 		return err
 	}
-	end := h.flags&flagEndStream != 0
+	end := h.flags&frame.EndStream != 0
 	s.mu.Lock()
 	c := s.calls[id]
 	s.mu.Unlock()
@@ -211,7 +207,7 @@ func (s *Server) head(h *heads, f frame) error {
 	default:
 		s.last = id
 		if c = s.begin(id, path, content); c == nil {
-			return s.write(appendNumber(nil, frameReset, id, codeRefused))
+			return s.write(frame.AppendNumber(nil, frame.Reset, id, frame.CodeRefused))
 		}
 	}
 	if end {
@@ -239,15 +235,15 @@ func (s *Server) complete(c *Call) {
 
 // data takes a DATA frame. What a request holds is given back when the request is
 // whole, so that all of them hold no more than one window.
-func (s *Server) data(f frame) error {
-	b, err := f.content()
+func (s *Server) data(f frame.Frame) error {
+	b, err := f.Content()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	c := s.calls[f.stream]
+	c := s.calls[f.Stream]
 	s.mu.Unlock()
-	s.given += len(f.payload)
+	s.given += len(f.Payload)
 	if c != nil {
 		if c.whole {
 			return errFrame
@@ -256,7 +252,7 @@ func (s *Server) data(f frame) error {
 			return fmt.Errorf("%w: more than the window", errFrame)
 		}
 		c.Body = append(c.Body, b...)
-		if f.has(flagEndStream) {
+		if f.Has(frame.EndStream) {
 			s.complete(c)
 		}
 	}
@@ -265,13 +261,13 @@ func (s *Server) data(f frame) error {
 		return nil
 	}
 	s.given -= n
-	return s.write(appendNumber(nil, frameWindow, 0, uint32(n)))
+	return s.write(frame.AppendNumber(nil, frame.WindowUpdate, 0, uint32(n)))
 }
 
 // reset takes back a call. Its place is free when its handler has returned, so that
 // calls and resets in turn leave no more behind than calls alone.
-func (s *Server) reset(f frame) error {
-	if len(f.payload) != 4 {
+func (s *Server) reset(f frame.Frame) error {
+	if len(f.Payload) != 4 {
 		return errFrame
 	}
 	if now := time.Now(); now.Sub(s.since) > time.Second {
@@ -282,7 +278,7 @@ func (s *Server) reset(f frame) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.calls[f.stream]; c != nil {
+	if c := s.calls[f.Stream]; c != nil {
 		if !c.whole {
 			s.held -= len(c.Body)
 		}
@@ -292,8 +288,8 @@ func (s *Server) reset(f frame) error {
 }
 
 // settings takes the peer's.
-func (s *Server) settings(f frame) error {
-	if f.has(flagAck) {
+func (s *Server) settings(f frame.Frame) error {
+	if f.Has(frame.Ack) {
 		return nil
 	}
 	s.mu.Lock()
@@ -302,10 +298,10 @@ func (s *Server) settings(f frame) error {
 	if err != nil {
 		return err
 	}
-	return s.write(appendFrame(nil, frameSettings, flagAck, 0, nil))
+	return s.write(frame.Append(nil, frame.Settings, frame.Ack, 0, nil))
 }
 
-func (s *Server) grow(f frame) error {
+func (s *Server) grow(f frame.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return grow(&s.windows, s.calls, f)

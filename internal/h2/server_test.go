@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // echoing serves on one end of a pair: it answers each call with its body, what came
@@ -105,7 +107,7 @@ func TestCallTellsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := <-told
-		if whole := a.Err == nil && a.Status == "200" && bytes.Equal(a.Body, body); whole != (len(body) < maxFrame) {
+		if whole := a.Err == nil && a.Status == "200" && bytes.Equal(a.Body, body); whole != (len(body) < frame.MaxSize) {
 			t.Errorf("%d bytes: %s, %d bytes back, %v", len(body), a.Status, len(a.Body), a.Err)
 		}
 	}
@@ -192,28 +194,28 @@ func TestServerStreams(t *testing.T) {
 // connection, holds nothing, and hands nothing over.
 func TestMalformedFramesEndTheServer(t *testing.T) {
 	block := appendHead(nil, []Field{{":method", "POST"}, {":path", "/p"}, {"content-type", "application/proto"}})
-	open := appendHeaders(nil, 0, 1, block)
-	whole := appendHeaders(nil, flagEndStream, 1, block)
+	open := frame.AppendBlock(nil, 0, 1, block)
+	whole := frame.AppendBlock(nil, frame.EndStream, 1, block)
 	var many []byte
-	for range maxRequest/maxFrame + 1 {
-		many = appendFrame(many, frameData, 0, 1, make([]byte, maxFrame))
+	for range maxRequest/frame.MaxSize + 1 {
+		many = frame.Append(many, frame.Data, 0, 1, make([]byte, frame.MaxSize))
 	}
 	for name, raw := range map[string][]byte{
 		"no preface":            []byte("GET / HTTP/1.1\r\nHost: skepd\r\n\r\n"),
-		"too large":             append([]byte(preface), 0, 0x40, 1, frameData, 0, 0, 0, 0, 1),
-		"push":                  appendFrame([]byte(preface), framePush, flagEndHeaders, 1, []byte{0, 0, 0, 2}),
-		"even stream":           append([]byte(preface), appendHeaders(nil, flagEndStream, 2, block)...),
-		"head of nobody":        append([]byte(preface), appendHeaders(nil, flagEndStream, 0, block)...),
-		"lone continuation":     appendFrame([]byte(preface), frameContinuation, flagEndHeaders, 1, block),
-		"broken head":           append([]byte(preface), appendHeaders(nil, flagEndStream, 1, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})...),
-		"second head":           bytes.Join([][]byte{[]byte(preface), open, open}, nil),
-		"data after the end":    bytes.Join([][]byte{[]byte(preface), whole, appendFrame(nil, frameData, 0, 1, []byte("x"))}, nil),
-		"trailers after an end": bytes.Join([][]byte{[]byte(preface), whole, whole}, nil),
-		"more than the window":  bytes.Join([][]byte{[]byte(preface), open, many}, nil),
-		"window":                appendFrame([]byte(preface), frameWindow, 0, 0, []byte{1}),
-		"settings":              appendFrame([]byte(preface), frameSettings, 0, 0, []byte{0, 4, 0}),
-		"reset":                 appendFrame([]byte(preface), frameReset, 0, 1, []byte{1}),
-		"go away":               appendFrame([]byte(preface), frameGoAway, 0, 0, make([]byte, 8)),
+		"too large":             append([]byte(frame.Preface), 0, 0x40, 1, frame.Data, 0, 0, 0, 0, 1),
+		"push":                  frame.Append([]byte(frame.Preface), frame.Push, frame.EndHeaders, 1, []byte{0, 0, 0, 2}),
+		"even stream":           append([]byte(frame.Preface), frame.AppendBlock(nil, frame.EndStream, 2, block)...),
+		"head of nobody":        append([]byte(frame.Preface), frame.AppendBlock(nil, frame.EndStream, 0, block)...),
+		"lone continuation":     frame.Append([]byte(frame.Preface), frame.Continuation, frame.EndHeaders, 1, block),
+		"broken head":           append([]byte(frame.Preface), frame.AppendBlock(nil, frame.EndStream, 1, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})...),
+		"second head":           bytes.Join([][]byte{[]byte(frame.Preface), open, open}, nil),
+		"data after the end":    bytes.Join([][]byte{[]byte(frame.Preface), whole, frame.Append(nil, frame.Data, 0, 1, []byte("x"))}, nil),
+		"trailers after an end": bytes.Join([][]byte{[]byte(frame.Preface), whole, whole}, nil),
+		"more than the window":  bytes.Join([][]byte{[]byte(frame.Preface), open, many}, nil),
+		"window":                frame.Append([]byte(frame.Preface), frame.WindowUpdate, 0, 0, []byte{1}),
+		"settings":              frame.Append([]byte(frame.Preface), frame.Settings, 0, 0, []byte{0, 4, 0}),
+		"reset":                 frame.Append([]byte(frame.Preface), frame.Reset, 0, 1, []byte{1}),
+		"go away":               frame.Append([]byte(frame.Preface), frame.GoAway, 0, 0, make([]byte, 8)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln := listen(t)
@@ -272,10 +274,10 @@ func TestServerCountsWhatRuns(t *testing.T) {
 	defer there.Close()
 	go func() { _, _ = io.Copy(io.Discard, there) }()
 	block := appendHead(nil, []Field{{":method", "POST"}, {":path", "/p"}})
-	raw := []byte(preface)
+	raw := []byte(frame.Preface)
 	for i := range uint32(maxResets) + 1 {
-		raw = appendHeaders(raw, flagEndStream, 2*i+1, block)
-		raw = appendNumber(raw, frameReset, 2*i+1, codeCancel)
+		raw = frame.AppendBlock(raw, frame.EndStream, 2*i+1, block)
+		raw = frame.AppendNumber(raw, frame.Reset, 2*i+1, frame.CodeCancel)
 	}
 	go func() { _, _ = there.Write(raw) }()
 	release := make(chan struct{})
@@ -302,7 +304,7 @@ func TestServerEndsWithAClientThatDoesNotRead(t *testing.T) {
 	defer there.Close()
 	s := NewServer(here)
 	s.within = time.Millisecond
-	go func() { _, _ = there.Write([]byte(preface)) }()
+	go func() { _, _ = there.Write([]byte(frame.Preface)) }()
 	if err := s.Run(func(*Call) {}, func() {}); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}
@@ -310,13 +312,13 @@ func TestServerEndsWithAClientThatDoesNotRead(t *testing.T) {
 
 func FuzzServer(f *testing.F) {
 	block := appendHead(nil, []Field{{":method", "POST"}, {":path", "/p"}})
-	f.Add(appendFrame(appendHeaders(nil, 0, 1, block), frameData, flagEndStream, 1, []byte("x")))
-	f.Add(appendFrame(nil, frameSettings, 0, 0, []byte{0, 4, 0, 0, 255, 255}))
+	f.Add(frame.Append(frame.AppendBlock(nil, 0, 1, block), frame.Data, frame.EndStream, 1, []byte("x")))
+	f.Add(frame.Append(nil, frame.Settings, 0, 0, []byte{0, 4, 0, 0, 255, 255}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		here, there := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, there) }()
 		go func() {
-			_, _ = there.Write(append([]byte(preface), raw...))
+			_, _ = there.Write(append([]byte(frame.Preface), raw...))
 			_ = there.Close()
 		}()
 		s := NewServer(here)

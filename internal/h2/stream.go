@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // Request is what to ask. Field names are in lower case.
@@ -48,7 +50,7 @@ type Answer struct {
 var errEnough = errors.New("answered before the end of the request")
 
 func (c *Conn) stream() *Stream {
-	return &Stream{conn: c, window: window{wake: sync.NewCond(&c.mu)}, room: firstWindow, sent: make(chan struct{})}
+	return &Stream{conn: c, window: window{wake: sync.NewCond(&c.mu)}, room: frame.FirstWindow, sent: make(chan struct{})}
 }
 
 // Post sends one request with its whole body. ctx is the life of the stream, the
@@ -137,7 +139,7 @@ func (s *Stream) Sent() <-chan struct{} { return s.sent }
 
 // pump sends a body as it comes. One that breaks off breaks the request off.
 func (s *Stream) pump(body io.Reader) {
-	buf := make([]byte, maxFrame)
+	buf := make([]byte, frame.MaxSize)
 	for {
 		n, err := body.Read(buf)
 		end := errors.Is(err, io.EOF)
@@ -172,9 +174,9 @@ func (s *Stream) open(block Head, body []byte, all bool) (int, error) {
 	c.streams[s.id] = s
 	n := c.windows.take(&s.window, len(body), 0)
 	c.mu.Unlock()
-	out := appendHeaders(make([]byte, 0, len(block)+n+2*frameHead), endFlag(all && len(body) == 0), s.id, block)
+	out := frame.AppendBlock(make([]byte, 0, len(block)+n+2*frame.HeadSize), endFlag(all && len(body) == 0), s.id, block)
 	if n > 0 {
-		out = appendFrame(out, frameData, endFlag(all && n == len(body)), s.id, body[:n])
+		out = frame.Append(out, frame.Data, endFlag(all && n == len(body)), s.id, body[:n])
 	}
 	_, err := c.net.Write(out)
 	return n, err
@@ -187,7 +189,7 @@ func (s *Stream) until(ctx context.Context) {
 
 func endFlag(end bool) byte {
 	if end {
-		return flagEndStream
+		return frame.EndStream
 	}
 	return 0
 }
@@ -204,7 +206,7 @@ func (s *Stream) send(body []byte, end bool) error {
 		if over {
 			return errEnough
 		}
-		return c.write(appendFrame(nil, frameData, flagEndStream, s.id, nil))
+		return c.write(frame.Append(nil, frame.Data, frame.EndStream, s.id, nil))
 	}
 	for len(body) > 0 {
 		c.mu.Lock()
@@ -223,7 +225,7 @@ func (s *Stream) send(body []byte, end bool) error {
 		if err != nil {
 			return err
 		}
-		if err := c.write(appendFrame(nil, frameData, endFlag(end && n == len(body)), s.id, body[:n])); err != nil {
+		if err := c.write(frame.Append(nil, frame.Data, endFlag(end && n == len(body)), s.id, body[:n])); err != nil {
 			return err
 		}
 		body = body[n:]
@@ -273,14 +275,14 @@ func (s *Stream) Read(p []byte) (int, error) {
 	n, _ := s.body.Read(p)
 	s.taken += uint32(n)
 	give := s.taken
-	if give < firstWindow/4 || s.ended {
+	if give < frame.FirstWindow/4 || s.ended {
 		c.mu.Unlock()
 		return n, nil
 	}
 	s.taken = 0
 	s.room += int64(give)
 	c.mu.Unlock()
-	return n, c.write(appendNumber(nil, frameWindow, s.id, give))
+	return n, c.write(frame.AppendNumber(nil, frame.WindowUpdate, s.id, give))
 }
 
 // Close forgets the stream; an answer that is not complete is cancelled.
@@ -299,7 +301,7 @@ func (s *Stream) abandon(why error) {
 	s.end(why)
 	c.mu.Unlock()
 	if cancel {
-		_ = c.write(appendNumber(nil, frameReset, s.id, codeCancel))
+		_ = c.write(frame.AppendNumber(nil, frame.Reset, s.id, frame.CodeCancel))
 	}
 }
 

@@ -1,13 +1,11 @@
 package h2
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync"
-)
 
-// maxWindow is the largest window (RFC 9113, section 6.9.1).
-const maxWindow = 1<<31 - 1
+	"skep.dev/skep/internal/h2/frame"
+)
 
 // windows are what may be sent now on a connection and on each stream of it (RFC 9113,
 // section 5.2). The connection's lock is held for all that is done with them.
@@ -25,7 +23,7 @@ type window struct {
 // windowed is a stream of either side.
 type windowed interface{ sending() *window }
 
-func newWindows() windows { return windows{left: firstWindow, initial: firstWindow} }
+func newWindows() windows { return windows{left: frame.FirstWindow, initial: frame.FirstWindow} }
 
 func (w *windows) stream(lock *sync.Mutex) window {
 	return window{left: w.initial, wake: sync.NewCond(lock)}
@@ -34,7 +32,7 @@ func (w *windows) stream(lock *sync.Mutex) window {
 // room is how much of n bytes one frame of a stream may have; spare bytes of the
 // connection's window are left to others.
 func (w *windows) room(s *window, n int, spare int64) int {
-	return int(max(0, min(int64(n), s.left, w.left-spare, maxFrame)))
+	return int(max(0, min(int64(n), s.left, w.left-spare, frame.MaxSize)))
 }
 
 // take takes what room gives.
@@ -47,18 +45,16 @@ func (w *windows) take(s *window, n int, spare int64) int {
 
 // resize obeys SETTINGS, of which only the window of streams matters here; those that
 // are open get the difference (section 6.9.2).
-func resize[S windowed](w *windows, streams map[uint32]S, f frame) error {
-	for b := f.payload; len(b) > 0; b = b[6:] {
-		if len(b) < 6 {
-			return errFrame
-		}
-		if binary.BigEndian.Uint16(b) != settingWindow {
+func resize[S windowed](w *windows, streams map[uint32]S, f frame.Frame) error {
+	all, err := f.Settings()
+	if err != nil {
+		return err
+	}
+	for _, setting := range all {
+		if setting.ID != frame.SettingWindow {
 			continue
 		}
-		size := int64(binary.BigEndian.Uint32(b[2:]))
-		if size > maxWindow {
-			return fmt.Errorf("%w: a window of %d", errFrame, size)
-		}
+		size := int64(setting.Value)
 		for _, s := range streams {
 			if err := s.sending().grow(size - w.initial); err != nil {
 				return err
@@ -70,18 +66,19 @@ func resize[S windowed](w *windows, streams map[uint32]S, f frame) error {
 }
 
 // grow obeys WINDOW_UPDATE. One of a stream that is over means nothing.
-func grow[S windowed](w *windows, streams map[uint32]S, f frame) error {
-	if len(f.payload) != 4 {
-		return errFrame
+func grow[S windowed](w *windows, streams map[uint32]S, f frame.Frame) error {
+	number, err := f.Number()
+	if err != nil {
+		return err
 	}
-	n := int64(binary.BigEndian.Uint32(f.payload) & maxWindow)
-	if f.stream != 0 {
-		if s, ok := streams[f.stream]; ok {
+	n := int64(number & frame.MaxWindow)
+	if f.Stream != 0 {
+		if s, ok := streams[f.Stream]; ok {
 			return s.sending().grow(n)
 		}
 		return nil
 	}
-	if w.left += n; w.left > maxWindow {
+	if w.left += n; w.left > frame.MaxWindow {
 		return fmt.Errorf("%w: the connection's window is over its largest", errFrame)
 	}
 	for _, s := range streams {
@@ -91,7 +88,7 @@ func grow[S windowed](w *windows, streams map[uint32]S, f frame) error {
 }
 
 func (s *window) grow(n int64) error {
-	if s.left += n; s.left > maxWindow {
+	if s.left += n; s.left > frame.MaxWindow {
 		return fmt.Errorf("%w: a stream's window is over its largest", errFrame)
 	}
 	s.wake.Broadcast()

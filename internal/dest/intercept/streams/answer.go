@@ -6,63 +6,64 @@ import (
 
 	"skep.dev/skep/internal/dest/intercept/ws"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 	"skep.dev/skep/internal/secret"
 )
 
 // answer is one frame of the destination.
-func (c *conn) answer(f frame) error {
-	if f.kind == frameHeaders {
+func (c *conn) answer(f frame.Frame) error {
+	if f.Kind == frame.Headers {
 		return c.answerHead(f)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch f.kind {
-	case frameData:
+	switch f.Kind {
+	case frame.Data:
 		return c.answerData(f)
-	case frameSettings:
+	case frame.Settings:
 		return c.upSets(f)
-	case frameWindow:
+	case frame.WindowUpdate:
 		return c.opened(f)
-	case framePing:
-		if len(f.payload) != 8 || f.stream != 0 {
-			return broken("a ping that is none")
+	case frame.Ping:
+		if len(f.Payload) != 8 || f.Stream != 0 {
+			return frame.Broken("a ping that is none")
 		}
-		c.toAgent.put(func(b []byte) []byte { return appendFrame(b, framePing, f.flags&flagAck, 0, f.payload) })
-	case frameReset:
-		code, err := f.number()
+		c.toAgent.put(func(b []byte) []byte { return frame.Append(b, frame.Ping, f.Flags&frame.Ack, 0, f.Payload) })
+	case frame.Reset:
+		code, err := f.Number()
 		if err != nil {
 			return err
 		}
-		if s := c.byUp[f.stream]; s != nil {
-			c.toAgent.put(func(b []byte) []byte { return appendNumber(b, frameReset, s.id, code) })
+		if s := c.byUp[f.Stream]; s != nil {
+			c.toAgent.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.Reset, s.id, code) })
 			c.drop(s)
 			c.grant(nil)
 		}
-	case frameGoAway:
+	case frame.GoAway:
 		return c.leaves(f)
-	case framePush, frameContinuation:
-		return broken("a frame that nobody has asked for")
+	case frame.Push, frame.Continuation:
+		return frame.Broken("a frame that nobody has asked for")
 	}
 	return nil // what is unknown means nothing
 }
 
 // leaves is a GOAWAY: what the destination will not look at any more may be tried again.
 // What it says beside that is not passed on.
-func (c *conn) leaves(f frame) error {
-	if len(f.payload) < 8 || f.stream != 0 {
-		return broken("a goodbye that is none")
+func (c *conn) leaves(f frame.Frame) error {
+	if len(f.Payload) < 8 || f.Stream != 0 {
+		return frame.Broken("a goodbye that is none")
 	}
-	last, code := binary.BigEndian.Uint32(f.payload)&maxWindow, binary.BigEndian.Uint32(f.payload[4:])
+	last, code := binary.BigEndian.Uint32(f.Payload)&frame.MaxWindow, binary.BigEndian.Uint32(f.Payload[4:])
 	c.leaving = true
 	c.toAgent.put(func(b []byte) []byte {
-		if last == maxWindow { // it will name the last one later
+		if last == frame.MaxWindow { // it will name the last one later
 			return appendGoAway(b, last, code)
 		}
 		return appendGoAway(b, c.lastAgent, code)
 	})
 	for _, s := range c.byUp {
 		if s.up > last {
-			c.toAgent.put(func(b []byte) []byte { return appendNumber(b, frameReset, s.id, codeRefused) })
+			c.toAgent.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.Reset, s.id, frame.CodeRefused) })
 			c.drop(s)
 		}
 	}
@@ -71,34 +72,34 @@ func (c *conn) leaves(f frame) error {
 }
 
 // answerHead is the head of an answer, one before it, or its trailer.
-func (c *conn) answerHead(f frame) error {
-	block, err := c.fromUp.block(f, maxAnswerHead)
+func (c *conn) answerHead(f frame.Frame) error {
+	block, err := c.fromUp.Block(f, maxAnswerHead)
 	if err != nil {
 		return err
 	}
 	fields, err := c.answers.read(block)
 	if err != nil {
-		return broken("an answer that cannot be read")
+		return frame.Broken("an answer that cannot be read")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.byUp[f.stream]
+	s := c.byUp[f.Stream]
 	if s == nil {
-		if f.stream > c.lastUp || f.stream%2 == 0 {
-			return broken("an answer that nobody has asked for")
+		if f.Stream > c.lastUp || f.Stream%2 == 0 {
+			return frame.Broken("an answer that nobody has asked for")
 		}
 		return nil
 	}
 	if s.upDone {
-		return broken("an answer behind its end")
+		return frame.Broken("an answer behind its end")
 	}
 	if s.watch == nil {
 		s.watch = c.Keeper.Watch(c.Host, c.Port)
 	}
-	end := f.has(flagEndStream)
+	end := f.Has(frame.EndStream)
 	if s.begun {
 		if !end || s.socket {
-			return broken("a second answer")
+			return frame.Broken("a second answer")
 		}
 		if err := readTrailer(fields); err != nil {
 			return err
@@ -108,7 +109,7 @@ func (c *conn) answerHead(f frame) error {
 	}
 	status, fields, err := readAnswer(fields)
 	if err != nil || status < 200 && end {
-		return errors.Join(broken("an answer that cannot be read"), err)
+		return errors.Join(frame.Broken("an answer that cannot be read"), err)
 	}
 	if s.begun = status >= 200; s.begun && s.request.protocol != "" && status < 300 {
 		s.socket = true
@@ -116,7 +117,7 @@ func (c *conn) answerHead(f frame) error {
 		s.server = ws.NewServer(c.Keeper, c.Host, c.Port)
 		for _, f := range fields {
 			if f.Name == "sec-websocket-extensions" {
-				return broken("an extension that nobody has asked for")
+				return frame.Broken("an extension that nobody has asked for")
 			}
 		}
 	}
@@ -137,9 +138,9 @@ func (c *conn) headBack(s *stream, fields []secret.Field, end bool) error {
 	c.toAgent.put(func(b []byte) []byte {
 		flags := byte(0)
 		if end {
-			flags = flagEndStream
+			flags = frame.EndStream
 		}
-		return appendBlock(b, flags, s.id, block)
+		return frame.AppendBlock(b, flags, s.id, block)
 	})
 	s.upDone = end
 	c.over(s)
@@ -148,24 +149,24 @@ func (c *conn) headBack(s *stream, fields []secret.Field, end bool) error {
 
 // answerData is a piece of an answer's body. What is not passed on at once is held back
 // from a window that the agent has given, and needs none of ours.
-func (c *conn) answerData(f frame) error {
-	if f.stream == 0 || f.stream > c.lastUp {
-		return broken("data of a stream that is idle")
+func (c *conn) answerData(f frame.Frame) error {
+	if f.Stream == 0 || f.Stream > c.lastUp {
+		return frame.Broken("data of a stream that is idle")
 	}
-	s := c.byUp[f.stream]
+	s := c.byUp[f.Stream]
 	if s == nil {
-		c.giveBack(nil, len(f.payload))
+		c.giveBack(nil, len(f.Payload))
 		return nil
 	}
-	data, err := f.content()
+	data, err := f.Content()
 	if err != nil {
 		return err
 	}
 	if !s.begun || s.upDone {
-		return broken("data without an answer")
+		return frame.Broken("data without an answer")
 	}
-	c.giveBack(s, len(f.payload)-len(data))
-	end := f.has(flagEndStream)
+	c.giveBack(s, len(f.Payload)-len(data))
+	end := f.Has(frame.EndStream)
 	if s.socket {
 		data, err = s.server.Feed(data)
 	} else if data, err = s.watch.Feed(data); err == nil && end {
@@ -188,11 +189,11 @@ func (c *conn) answerData(f frame) error {
 // dataBack passes data on.
 func (c *conn) dataBack(s *stream, data []byte, end bool) {
 	for len(data) > 0 || end {
-		n, flags := min(len(data), maxFrame), byte(0)
+		n, flags := min(len(data), frame.MaxSize), byte(0)
 		if end && n == len(data) {
-			flags = flagEndStream
+			flags = frame.EndStream
 		}
-		c.toAgent.put(func(b []byte) []byte { return appendFrame(b, frameData, flags, s.id, data[:n]) })
+		c.toAgent.put(func(b []byte) []byte { return frame.Append(b, frame.Data, flags, s.id, data[:n]) })
 		if data = data[n:]; len(data) == 0 {
 			return
 		}

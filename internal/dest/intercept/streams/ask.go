@@ -9,12 +9,13 @@ import (
 
 	"skep.dev/skep/internal/dest/intercept/ws"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 	"skep.dev/skep/internal/secret"
 )
 
 // ask is one frame of the agent.
-func (c *conn) ask(f frame) error {
-	if f.kind == frameHeaders {
+func (c *conn) ask(f frame.Frame) error {
+	if f.Kind == frame.Headers {
 		return c.askHead(f)
 	}
 	c.mu.Lock()
@@ -22,49 +23,49 @@ func (c *conn) ask(f frame) error {
 	if err := c.counts(f); err != nil {
 		return err
 	}
-	switch f.kind {
-	case frameData:
+	switch f.Kind {
+	case frame.Data:
 		return c.askData(f)
-	case frameSettings:
+	case frame.Settings:
 		return c.agentSets(f)
-	case frameWindow:
+	case frame.WindowUpdate:
 		return c.widened(f)
-	case framePing:
-		if len(f.payload) != 8 || f.stream != 0 {
-			return broken("a ping that is none")
+	case frame.Ping:
+		if len(f.Payload) != 8 || f.Stream != 0 {
+			return frame.Broken("a ping that is none")
 		}
-		c.toUp.put(func(b []byte) []byte { return appendFrame(b, framePing, f.flags&flagAck, 0, f.payload) })
-		if c.Failed != flow.None && !f.has(flagAck) {
-			c.toAgent.put(func(b []byte) []byte { return appendFrame(b, framePing, flagAck, 0, f.payload) })
+		c.toUp.put(func(b []byte) []byte { return frame.Append(b, frame.Ping, f.Flags&frame.Ack, 0, f.Payload) })
+		if c.Failed != flow.None && !f.Has(frame.Ack) {
+			c.toAgent.put(func(b []byte) []byte { return frame.Append(b, frame.Ping, frame.Ack, 0, f.Payload) })
 		}
-	case frameReset:
-		code, err := f.number()
-		if err != nil || f.stream == 0 || f.stream > c.lastAgent {
-			return broken("a reset of nothing")
+	case frame.Reset:
+		code, err := f.Number()
+		if err != nil || f.Stream == 0 || f.Stream > c.lastAgent {
+			return frame.Broken("a reset of nothing")
 		}
-		if s := c.streams[f.stream]; s != nil {
+		if s := c.streams[f.Stream]; s != nil {
 			c.reset(s, code)
 			c.drop(s)
 			c.grant(nil)
 		}
-	case framePush, frameContinuation:
-		return broken("a frame that no client sends")
+	case frame.Push, frame.Continuation:
+		return frame.Broken("a frame that no client sends")
 	}
 	return nil // of GOAWAY nothing follows; what is unknown means nothing
 }
 
 // counts counts the frames that cost the agent less than others.
-func (c *conn) counts(f frame) error {
+func (c *conn) counts(f frame.Frame) error {
 	switch {
-	case f.kind == frameWindow, f.kind == frameData && len(f.payload) > 0:
+	case f.Kind == frame.WindowUpdate, f.Kind == frame.Data && len(f.Payload) > 0:
 		return nil
 	}
 	c.tick()
-	if c.idle++; f.kind == frameReset {
+	if c.idle++; f.Kind == frame.Reset {
 		c.resets++
 	}
 	if c.idle > maxIdle || c.resets > maxResets {
-		return &fault{codeCalm, "too many frames that carry nothing"}
+		return frame.Fail(frame.CodeCalm, "too many frames that carry nothing")
 	}
 	return nil
 }
@@ -80,15 +81,15 @@ func (c *conn) tick() {
 // a record.
 func (c *conn) overdone() error {
 	if c.refusals > maxResets {
-		return &fault{codeCalm, "too many requests that are refused"}
+		return frame.Fail(frame.CodeCalm, "too many requests that are refused")
 	}
 	return nil
 }
 
 // askHead is a request's head or trailer. It is judged, and its uses are recorded,
 // without the lock, so that answers go on meanwhile.
-func (c *conn) askHead(f frame) error {
-	block, err := c.fromAgent.block(f, maxBlock)
+func (c *conn) askHead(f frame.Frame) error {
+	block, err := c.fromAgent.Block(f, maxBlock)
 	if err != nil {
 		return err
 	}
@@ -96,18 +97,18 @@ func (c *conn) askHead(f frame) error {
 	if err != nil && !errors.Is(err, errTooLarge) {
 		return err
 	}
-	if f.stream%2 == 0 {
-		return broken("a stream that no client opens")
+	if f.Stream%2 == 0 {
+		return frame.Broken("a stream that no client opens")
 	}
-	if f.stream <= c.lastAgent { // which this loop alone writes
+	if f.Stream <= c.lastAgent { // which this loop alone writes
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		s := c.streams[f.stream]
+		s := c.streams[f.Stream]
 		if s == nil {
 			return nil // it is over
 		}
-		if err != nil || !f.has(flagEndStream) || s.agentDone || s.socket {
-			return broken("a second head")
+		if err != nil || !f.Has(frame.EndStream) || s.agentDone || s.socket {
+			return frame.Broken("a second head")
 		}
 		return c.askTrailer(s, fields)
 	}
@@ -142,19 +143,21 @@ func (c *conn) askHead(f frame) error {
 	case s.agentDone:
 		return c.wholeRead(s)
 	case strings.EqualFold(fieldOf(s.request.Fields, "expect"), "100-continue"):
-		c.toAgent.put(func(b []byte) []byte { return appendBlock(b, 0, s.id, appendField(nil, ":status", []byte("100"))) })
+		c.toAgent.put(func(b []byte) []byte {
+			return frame.AppendBlock(b, 0, s.id, appendField(nil, ":status", []byte("100")))
+		})
 	}
 	return nil
 }
 
 // begin makes a stream, or says that there is no room for one.
-func (c *conn) begin(f frame) *stream {
+func (c *conn) begin(f frame.Frame) *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lastAgent = f.stream
-	s := &stream{id: f.stream, agentDone: f.has(flagEndStream), granted: c.initial, window: c.initial, back: c.back}
+	c.lastAgent = f.Stream
+	s := &stream{id: f.Stream, agentDone: f.Has(frame.EndStream), granted: c.initial, window: c.initial, back: c.back}
 	if len(c.streams) >= maxStreams || c.leaving || !c.take(s, perStream) {
-		c.toAgent.put(func(b []byte) []byte { return appendNumber(b, frameReset, f.stream, codeRefused) })
+		c.toAgent.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.Reset, f.Stream, frame.CodeRefused) })
 		return nil
 	}
 	c.streams[s.id] = s
@@ -228,7 +231,7 @@ func (c *conn) open(s *stream, head request, end bool) {
 	c.byUp[s.up] = s
 	flags := byte(0)
 	if end {
-		flags = flagEndStream
+		flags = frame.EndStream
 	}
 	var block []byte
 	if c.newTable {
@@ -238,32 +241,32 @@ func (c *conn) open(s *stream, head request, end bool) {
 	defer clear(block)
 	c.toUp.grow(len(block) + small)
 	c.toUp.put(func(b []byte) []byte {
-		b = appendBlock(b, flags, s.up, block)
+		b = frame.AppendBlock(b, flags, s.up, block)
 		if s.early > 0 {
-			b = appendNumber(b, frameWindow, s.up, uint32(s.early))
+			b = frame.AppendNumber(b, frame.WindowUpdate, s.up, uint32(s.early))
 		}
 		return b
 	})
 }
 
 // askData is a piece of a request's body, or of what a WebSocket says.
-func (c *conn) askData(f frame) error {
-	if f.stream == 0 || f.stream > c.lastAgent {
-		return broken("data of a stream that is idle")
+func (c *conn) askData(f frame.Frame) error {
+	if f.Stream == 0 || f.Stream > c.lastAgent {
+		return frame.Broken("data of a stream that is idle")
 	}
-	s := c.streams[f.stream]
-	if err := c.consumed(s, int64(len(f.payload))); err != nil {
+	s := c.streams[f.Stream]
+	if err := c.consumed(s, int64(len(f.Payload))); err != nil {
 		return err
 	}
-	data, err := f.content()
+	data, err := f.Content()
 	if err != nil {
 		return err
 	}
 	if s != nil && s.agentDone {
-		return broken("data behind the end")
+		return frame.Broken("data behind the end")
 	}
 	if s != nil {
-		s.agentDone = f.has(flagEndStream)
+		s.agentDone = f.Has(frame.EndStream)
 		if err := c.pass(s, data); err != nil {
 			return err
 		}
@@ -319,7 +322,7 @@ func (c *conn) askTrailer(s *stream, fields []secret.Field) error {
 		c.refuse(s, why)
 		return nil
 	}
-	return c.send(s, nil, true, func(b []byte) []byte { return appendBlock(b, flagEndStream, s.up, appendFields(nil, fields)) })
+	return c.send(s, nil, true, func(b []byte) []byte { return frame.AppendBlock(b, frame.EndStream, s.up, appendFields(nil, fields)) })
 }
 
 // wholePart keeps a part of a body that is read whole.

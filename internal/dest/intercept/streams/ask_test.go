@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // Each of many parallel streams is judged by its own head, and what one may carry no
@@ -48,16 +49,16 @@ func TestStreamsAreJudgedAlone(t *testing.T) {
 		{get("/"+strings.Repeat("x", 17000), "y: "+strings.Repeat("x", 17000)), "head-too-large"},
 	}
 	for i, c := range cases {
-		l.agent.head(flagEndStream, uint32(2*i+1), c.head...)
+		l.agent.head(frame.EndStream, uint32(2*i+1), c.head...)
 	}
-	l.agent.head(flagEndStream, uint32(2*len(cases)+1), get("/last")...)
+	l.agent.head(frame.EndStream, uint32(2*len(cases)+1), get("/last")...)
 	answers := map[uint32]string{}
 	for len(answers) < len(cases)-3 {
-		f := l.agent.next(frameHeaders)
-		answers[f.stream] = l.agent.fields(f)
+		f := l.agent.next(frame.Headers)
+		answers[f.Stream] = l.agent.fields(f)
 	}
 	var got []string
-	for f := l.up.next(frameHeaders); ; f = l.up.next(frameHeaders) {
+	for f := l.up.next(frame.Headers); ; f = l.up.next(frame.Headers) {
 		got = append(got, l.up.fields(f))
 		if strings.Contains(got[len(got)-1], "/last") {
 			break
@@ -83,22 +84,22 @@ func TestStreamsAreJudgedAlone(t *testing.T) {
 // A body with a place in it is read whole, however large the window is, and its length
 // fixed; one that is too large, misused or not recorded is refused.
 func TestWholeBodies(t *testing.T) {
-	l := begin(t, nil, []setting{{settingWindow, 1000}}, nil, "json:token")
+	l := begin(t, nil, []frame.Setting{{ID: frame.SettingWindow, Value: 1000}}, nil, "json:token")
 	form := "content-type: application/json"
 	body := `{"token":"` + mark + `","pad":"` + strings.Repeat("x", 150<<10) + `"}`
 	go func() {
 		l.agent.head(0, 1, post(form, fmt.Sprintf("content-length: %d", len(body)), "expect: 100-continue")...)
 		l.agent.upload(1, 1000, body)
 	}()
-	if got := l.agent.fields(l.agent.next(frameHeaders)); got != ":status: 100\n" {
+	if got := l.agent.fields(l.agent.next(frame.Headers)); got != ":status: 100\n" {
 		t.Errorf("%q", got)
 	}
-	head := l.up.fields(l.up.next(frameHeaders))
+	head := l.up.fields(l.up.next(frame.Headers))
 	want := strings.Replace(body, mark, value, 1)
 	if !strings.Contains(head, fmt.Sprintf("content-length: %d\n", len(want))) || strings.Contains(head, "expect") {
 		t.Errorf("%q", head)
 	}
-	if got := l.up.download(t, 1000, firstWindow); got != want {
+	if got := l.up.download(t, 1000, frame.FirstWindow); got != want {
 		t.Errorf("%d bytes, want %d", len(got), len(want))
 	}
 	l.over()
@@ -109,9 +110,9 @@ func TestWholeBodies(t *testing.T) {
 		l := begin(t, nil, nil, nil, "json:token")
 		go func() {
 			l.agent.head(0, 1, post(c.form)...)
-			l.agent.upload(1, firstWindow, c.body)
+			l.agent.upload(1, frame.FirstWindow, c.body)
 		}()
-		if got := l.agent.fields(l.agent.next(frameHeaders)); !strings.Contains(got, want) {
+		if got := l.agent.fields(l.agent.next(frame.Headers)); !strings.Contains(got, want) {
 			t.Errorf("%s: %q", want, got)
 		}
 		l.over()
@@ -123,24 +124,24 @@ func TestWholeBodies(t *testing.T) {
 
 // upload sends a body as the windows allow that the other side opens.
 func (p *peer) upload(stream uint32, window int, body string) {
-	left := map[uint32]int{0: firstWindow, stream: window}
+	left := map[uint32]int{0: frame.FirstWindow, stream: window}
 	for len(body) > 0 {
-		n := min(len(body), left[0], left[stream], maxFrame)
+		n := min(len(body), left[0], left[stream], frame.MaxSize)
 		if n == 0 {
 			f, ok := <-p.updates
 			if !ok {
 				return
 			}
-			by, _ := f.number()
-			left[f.stream] += int(by)
+			by, _ := f.Number()
+			left[f.Stream] += int(by)
 			continue
 		}
 		left[0] -= n
 		left[stream] -= n
-		p.put(frameData, 0, stream, []byte(body[:n]))
+		p.put(frame.Data, 0, stream, []byte(body[:n]))
 		body = body[n:]
 	}
-	p.put(frameData, flagEndStream, stream, nil)
+	p.put(frame.Data, frame.EndStream, stream, nil)
 }
 
 // download reads the data of a stream to its end, within the windows that it has opened
@@ -148,17 +149,17 @@ func (p *peer) upload(stream uint32, window int, body string) {
 func (p *peer) download(t tester, window, all int) string {
 	var body []byte
 	for {
-		f := p.next(frameData)
-		body = append(body, f.payload...)
-		window, all = window-len(f.payload), all-len(f.payload)
+		f := p.next(frame.Data)
+		body = append(body, f.Payload...)
+		window, all = window-len(f.Payload), all-len(f.Payload)
 		if window < 0 || all < 0 {
 			t.Errorf("more than the window, by %d and %d", -window, -all)
 		}
-		if f.has(flagEndStream) {
+		if f.Has(frame.EndStream) {
 			return string(body)
 		}
-		if n := len(f.payload); n > 0 {
-			p.write(appendNumber(appendNumber(nil, frameWindow, 0, uint32(n)), frameWindow, f.stream, uint32(n)))
+		if n := len(f.Payload); n > 0 {
+			p.write(frame.AppendNumber(frame.AppendNumber(nil, frame.WindowUpdate, 0, uint32(n)), frame.WindowUpdate, f.Stream, uint32(n)))
 			window, all = window+n, all+n
 		}
 	}
@@ -169,25 +170,25 @@ func TestExtendedConnect(t *testing.T) {
 	head := []string{":method: CONNECT", ":protocol: websocket", ":scheme: https", ":authority: api.test", ":path: /chat", "sec-websocket-version: 13", "sec-websocket-extensions: permessage-deflate"}
 	l := begin(t, nil, nil, nil, "ws")
 	l.agent.head(0, 1, head...)
-	if got := l.agent.fields(l.agent.next(frameHeaders)); !strings.Contains(got, "501") {
+	if got := l.agent.fields(l.agent.next(frame.Headers)); !strings.Contains(got, "501") {
 		t.Errorf("not offered: %q", got)
 	}
 	l.over()
-	l = begin(t, nil, []setting{{settingConnect, 1}}, nil, "ws")
+	l = begin(t, nil, []frame.Setting{{ID: frame.SettingConnect, Value: 1}}, nil, "ws")
 	l.agent.head(0, 1, head...)
-	if got := l.up.fields(l.up.next(frameHeaders)); !strings.Contains(got, ":protocol: websocket") || strings.Contains(got, "deflate") {
+	if got := l.up.fields(l.up.next(frame.Headers)); !strings.Contains(got, ":protocol: websocket") || strings.Contains(got, "deflate") {
 		t.Errorf("%q", got)
 	}
 	l.up.head(0, 1, ":status: 200")
-	if got := l.agent.fields(l.agent.next(frameHeaders)); got != ":status: 200\n" {
+	if got := l.agent.fields(l.agent.next(frame.Headers)); got != ":status: 200\n" {
 		t.Errorf("%q", got)
 	}
 	text := append([]byte{0x81, 0x80 | byte(len("auth "+mark)), 0, 0, 0, 0}, "auth "+mark...)
-	l.agent.put(frameData, 0, 1, text[:9])
-	l.agent.put(frameData, 0, 1, text[9:])
+	l.agent.put(frame.Data, 0, 1, text[:9])
+	l.agent.put(frame.Data, 0, 1, text[9:])
 	var got []byte
 	for len(got) < 6+len("auth "+value) {
-		got = append(got, l.up.next(frameData).payload...)
+		got = append(got, l.up.next(frame.Data).Payload...)
 	}
 	for i := range got[6:] {
 		got[6+i] ^= got[2+i%4]
@@ -195,12 +196,12 @@ func TestExtendedConnect(t *testing.T) {
 	if string(got[6:]) != "auth "+value || <-l.uses != "gh ws " {
 		t.Errorf("%q", got)
 	}
-	l.up.put(frameData, 0, 1, append([]byte{0x81, 5}, "hello"...))
-	if f := l.agent.next(frameData); string(f.payload) != "\x81\x05hello" {
-		t.Errorf("%q", f.payload)
+	l.up.put(frame.Data, 0, 1, append([]byte{0x81, 5}, "hello"...))
+	if f := l.agent.next(frame.Data); string(f.Payload) != "\x81\x05hello" {
+		t.Errorf("%q", f.Payload)
 	}
-	l.agent.put(frameData, 0, 1, append([]byte{0x82, 0x80 | byte(len(mark)), 0, 0, 0, 0}, mark...))
-	if f := l.agent.next(frameReset); f.stream != 1 || l.up.next(frameReset).stream != 1 || <-l.uses != "gh  secret-misplaced" {
+	l.agent.put(frame.Data, 0, 1, append([]byte{0x82, 0x80 | byte(len(mark)), 0, 0, 0, 0}, mark...))
+	if f := l.agent.next(frame.Reset); f.Stream != 1 || l.up.next(frame.Reset).Stream != 1 || <-l.uses != "gh  secret-misplaced" {
 		t.Error("a misuse does not end the stream")
 	}
 	l.over()
@@ -211,20 +212,20 @@ func TestStrayData(t *testing.T) {
 	l := begin(t, nil, nil, nil, "bearer")
 	l.agent.head(0, 1, post()...)
 	l.agent.head(0, 3, post()...)
-	l.agent.put(frameData, 0, 1, []byte(mark[:9]))
-	l.agent.put(frameData, 0, 3, []byte(mark[:9]))
-	l.agent.put(frameData, flagEndStream, 3, []byte(" and on"))
-	l.agent.put(frameData, flagPadded, 1, append(append([]byte{200}, mark[9:]...), make([]byte, 200)...))
-	if got := l.agent.fields(l.agent.next(frameHeaders)); !strings.Contains(got, "secret-misplaced") {
+	l.agent.put(frame.Data, 0, 1, []byte(mark[:9]))
+	l.agent.put(frame.Data, 0, 3, []byte(mark[:9]))
+	l.agent.put(frame.Data, frame.EndStream, 3, []byte(" and on"))
+	l.agent.put(frame.Data, frame.Padded, 1, append(append([]byte{200}, mark[9:]...), make([]byte, 200)...))
+	if got := l.agent.fields(l.agent.next(frame.Headers)); !strings.Contains(got, "secret-misplaced") {
 		t.Errorf("%q", got)
 	}
-	if f := l.up.next(frameReset); f.stream != 1 {
-		t.Errorf("stream %d is reset", f.stream)
+	if f := l.up.next(frame.Reset); f.Stream != 1 {
+		t.Errorf("stream %d is reset", f.Stream)
 	}
 	l.agent.head(0, 5, post()...)
-	l.agent.head(flagEndStream, 5, "x-sum: "+mark)
-	if f := l.up.next(frameReset); f.stream != 5 {
-		t.Errorf("a trailer: stream %d is reset", f.stream)
+	l.agent.head(frame.EndStream, 5, "x-sum: "+mark)
+	if f := l.up.next(frame.Reset); f.Stream != 5 {
+		t.Errorf("a trailer: stream %d is reset", f.Stream)
 	}
 	if why := l.over(); why != flow.SecretMisplaced || strings.Contains(l.up.said.String(), mark[9:]) {
 		t.Errorf("%q, and %q has arrived", why.Token(), l.up.said.String())
@@ -234,11 +235,11 @@ func TestStrayData(t *testing.T) {
 // To a destination that is not verified nothing is sent, and every request is refused.
 func TestFailedDestination(t *testing.T) {
 	l := begin(t, nil, nil, func(r *Rules) { r.Failed = flow.UpstreamTLSFailed }, "bearer")
-	l.agent.head(flagEndStream, 1, get("/", "authorization: Bearer "+mark)...)
-	if got := l.agent.fields(l.agent.next(frameHeaders)); !strings.Contains(got, "upstream-tls-failed") {
+	l.agent.head(frame.EndStream, 1, get("/", "authorization: Bearer "+mark)...)
+	if got := l.agent.fields(l.agent.next(frame.Headers)); !strings.Contains(got, "upstream-tls-failed") {
 		t.Errorf("%q", got)
 	}
-	_ = l.agent.next(frameGoAway)
+	_ = l.agent.next(frame.GoAway)
 	if why := l.over(); why != flow.UpstreamTLSFailed || l.up.said.Len() > 0 {
 		t.Errorf("%q, sent %q", why.Token(), l.up.said.String())
 	}
@@ -248,8 +249,8 @@ func TestFailedDestination(t *testing.T) {
 func TestFlowIsNamed(t *testing.T) {
 	l := begin(t, nil, nil, func(r *Rules) { r.Flow.Name, r.Flow.Value = "x-skep-flow", []byte("id") }, "bearer")
 	for id := range uint32(2) {
-		l.agent.head(flagEndStream, 2*id+1, get("/", "x-skep-flow: mine")...)
-		if got := l.up.fields(l.up.next(frameHeaders)); strings.Count(got, "x-skep-flow") != 1 || !strings.Contains(got, "x-skep-flow: id\n") {
+		l.agent.head(frame.EndStream, 2*id+1, get("/", "x-skep-flow: mine")...)
+		if got := l.up.fields(l.up.next(frame.Headers)); strings.Count(got, "x-skep-flow") != 1 || !strings.Contains(got, "x-skep-flow: id\n") {
 			t.Errorf("%q", got)
 		}
 	}

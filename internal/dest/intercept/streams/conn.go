@@ -9,6 +9,7 @@ import (
 
 	"skep.dev/skep/internal/boundary"
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 	"skep.dev/skep/internal/secret"
 )
 
@@ -62,7 +63,7 @@ type Ends struct {
 type conn struct {
 	Rules
 	Ends
-	fromAgent, fromUp reader
+	fromAgent, fromUp frame.Reader
 	requests, answers *heads // of the one loop each
 
 	mu            sync.Mutex
@@ -97,10 +98,10 @@ var errOver = errors.New("the connection has ended")
 // or why the first request was refused; errors are of the connections.
 func Carry(e Ends, r Rules) (flow.Reason, error) {
 	c := &conn{
-		Rules: r, Ends: e, fromAgent: reader{from: e.Agent}, fromUp: reader{from: e.Destination},
+		Rules: r, Ends: e, fromAgent: frame.Reader{From: e.Agent}, fromUp: frame.Reader{From: e.Destination},
 		requests: newHeads(maxRequest), answers: newHeads(maxAnswerHead),
 		streams: map[uint32]*stream{}, byUp: map[uint32]*stream{},
-		granted: firstWindow, window: firstWindow, initial: firstWindow, back: firstWindow,
+		granted: frame.FirstWindow, window: frame.FirstWindow, initial: frame.FirstWindow, back: frame.FirstWindow,
 	}
 	c.toAgent, c.toUp = newOutbox(&c.mu), newOutbox(&c.mu)
 	late := time.AfterFunc(meetTime, e.Cut)
@@ -158,7 +159,7 @@ func (c *conn) run() (flow.Reason, error) {
 }
 
 // loop reads the frames of one peer while there is room for what they say to the other.
-func (c *conn) loop(from *reader, to *outbox, take func(frame) error) error {
+func (c *conn) loop(from *frame.Reader, to *outbox, take func(frame.Frame) error) error {
 	for {
 		c.mu.Lock()
 		to.room(enough)
@@ -168,7 +169,7 @@ func (c *conn) loop(from *reader, to *outbox, take func(frame) error) error {
 		if over {
 			return errOver
 		}
-		f, err := from.next()
+		f, err := from.Next()
 		if err == nil {
 			err = take(f)
 		}
@@ -193,10 +194,10 @@ func (c *conn) end(err error) {
 		c.Cut()
 		return
 	}
-	code := uint32(codeNone)
-	var f *fault
+	code := uint32(frame.CodeNone)
+	var f *frame.Fault
 	if errors.As(err, &f) {
-		code = f.code
+		code = f.Code
 	}
 	goodbye := func(last uint32) func([]byte) []byte {
 		return func(b []byte) []byte { return appendGoAway(b, last, code) }
@@ -209,7 +210,7 @@ func (c *conn) end(err error) {
 
 // result tells an orderly end, or one that the peers know of, from others.
 func (c *conn) result() (flow.Reason, error) {
-	var f *fault
+	var f *frame.Fault
 	switch err := c.failure; {
 	case errors.Is(err, secret.ErrReflected):
 		return flow.SecretReflected, err
@@ -221,7 +222,7 @@ func (c *conn) result() (flow.Reason, error) {
 }
 
 func appendGoAway(b []byte, last, code uint32) []byte {
-	b = appendFrame(b, frameGoAway, 0, 0, make([]byte, 8))
+	b = frame.Append(b, frame.GoAway, 0, 0, make([]byte, 8))
 	binary.BigEndian.PutUint32(b[len(b)-8:], last)
 	binary.BigEndian.PutUint32(b[len(b)-4:], code)
 	return b

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // discard is a connection that keeps what is written.
@@ -36,81 +37,81 @@ func bomb(p *peer) {
 	check(p.t, p.enc.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 4000)}))
 	define := bytes.Clone(p.block.Bytes())
 	for i := range uint32(50) {
-		p.write(appendBlock(nil, flagEndStream, 2*i+1, append(define, bytes.Repeat([]byte{0xbe}, maxBlock-len(define))...)))
+		p.write(frame.AppendBlock(nil, frame.EndStream, 2*i+1, append(define, bytes.Repeat([]byte{0xbe}, maxBlock-len(define))...)))
 		define = nil
 	}
-	p.write(appendFrame(nil, framePush, 0, 1, nil))
+	p.write(frame.Append(nil, frame.Push, 0, 1, nil))
 }
 
 func floods() map[string]flood {
 	return map[string]flood{
-		"continuation": {codeCalm, func(p *peer) {
-			p.put(frameHeaders, 0, 1, []byte{0x88})
+		"continuation": {frame.CodeCalm, func(p *peer) {
+			p.put(frame.Headers, 0, 1, []byte{0x88})
 			for range 1 << 15 {
-				p.put(frameContinuation, 0, 1, bytes.Repeat([]byte{0x88}, 100))
+				p.put(frame.Continuation, 0, 1, bytes.Repeat([]byte{0x88}, 100))
 			}
 		}},
-		"empty continuation": {codeCalm, func(p *peer) {
-			p.put(frameHeaders, 0, 1, nil)
+		"empty continuation": {frame.CodeCalm, func(p *peer) {
+			p.put(frame.Headers, 0, 1, nil)
 			for range 1 << 15 {
-				p.put(frameContinuation, 0, 1, nil)
+				p.put(frame.Continuation, 0, 1, nil)
 			}
 		}},
-		"rapid reset": {codeCalm, func(p *peer) {
+		"rapid reset": {frame.CodeCalm, func(p *peer) {
 			for i := range uint32(1 << 12) {
-				p.head(flagEndStream, 2*i+1, get("/")...)
-				p.number(frameReset, 2*i+1, codeCancel)
+				p.head(frame.EndStream, 2*i+1, get("/")...)
+				p.number(frame.Reset, 2*i+1, frame.CodeCancel)
 			}
 		}},
-		"reset of the refused": {codeCalm, func(p *peer) {
+		"reset of the refused": {frame.CodeCalm, func(p *peer) {
 			for i := range uint32(1 << 12) {
-				p.head(flagEndStream, 2*i+1, get("/denied")...)
-				p.number(frameReset, 2*i+1, codeCancel)
+				p.head(frame.EndStream, 2*i+1, get("/denied")...)
+				p.number(frame.Reset, 2*i+1, frame.CodeCancel)
 			}
 		}},
-		"misuse": {codeCalm, func(p *peer) {
+		"misuse": {frame.CodeCalm, func(p *peer) {
 			for i := range uint32(1 << 12) {
-				p.head(flagEndStream, 2*i+1, get("/", "cookie: "+mark)...)
+				p.head(frame.EndStream, 2*i+1, get("/", "cookie: "+mark)...)
 			}
 		}},
-		"settings": {codeCalm, func(p *peer) {
+		"settings": {frame.CodeCalm, func(p *peer) {
 			for range 1 << 15 {
-				p.put(frameSettings, 0, 0, nil)
+				p.put(frame.Settings, 0, 0, nil)
 			}
 		}},
-		"ping": {codeCalm, func(p *peer) {
+		"ping": {frame.CodeCalm, func(p *peer) {
 			for range 1 << 15 {
-				p.put(framePing, 0, 0, make([]byte, 8))
+				p.put(frame.Ping, 0, 0, make([]byte, 8))
 			}
 		}},
-		"empty data": {codeCalm, func(p *peer) {
+		"empty data": {frame.CodeCalm, func(p *peer) {
 			p.head(0, 1, post()...)
 			for range 1 << 15 {
-				p.put(frameData, 0, 1, nil)
+				p.put(frame.Data, 0, 1, nil)
 			}
 		}},
-		"unknown": {codeCalm, func(p *peer) {
+		"unknown": {frame.CodeCalm, func(p *peer) {
 			for range 1 << 15 {
 				p.put(99, 0, 0, nil)
 			}
 		}},
-		"header bomb": {codeProtocol, bomb},
-		"a window too large": {codeFlow, func(p *peer) {
+		"header bomb": {frame.CodeProtocol, bomb},
+		"a window too large": {frame.CodeFlow, func(p *peer) {
 			p.head(0, 1, post("content-type: application/json")...)
-			p.number(frameWindow, 1, maxWindow)
-			p.number(frameWindow, 1, maxWindow)
+			p.number(frame.WindowUpdate, 1, frame.MaxWindow)
+			p.number(frame.WindowUpdate, 1, frame.MaxWindow)
 		}},
-		"more than the window": {codeFlow, func(p *peer) {
+		"more than the window": {frame.CodeFlow, func(p *peer) {
 			p.head(0, 1, post()...)
 			for range 5 {
-				p.put(frameData, 0, 1, make([]byte, maxFrame))
+				p.put(frame.Data, 0, 1, make([]byte, frame.MaxSize))
 			}
 		}},
-		"an idle stream":     {codeProtocol, func(p *peer) { p.put(frameData, 0, 1, nil) }},
-		"an even stream":     {codeProtocol, func(p *peer) { p.head(0, 2, get("/")...) }},
-		"a second end":       {codeProtocol, func(p *peer) { p.head(flagEndStream, 1, get("/")...); p.put(frameData, 0, 1, []byte("x")) }},
-		"a second head":      {codeProtocol, func(p *peer) { p.head(0, 1, get("/")...); p.head(0, 1, get("/denied")...) }},
-		"a trailer of hosts": {codeProtocol, func(p *peer) { p.head(0, 1, get("/")...); p.head(flagEndStream, 1, "host: other.test") }},
+		"an idle stream":     {frame.CodeProtocol, func(p *peer) { p.put(frame.Data, 0, 1, nil) }},
+		"an even stream":     {frame.CodeProtocol, func(p *peer) { p.head(0, 2, get("/")...) }},
+		"a second end":       {frame.CodeProtocol, func(p *peer) { p.head(frame.EndStream, 1, get("/")...); p.put(frame.Data, 0, 1, []byte("x")) }},
+		"a second head":      {frame.CodeProtocol, func(p *peer) { p.head(0, 1, get("/")...); p.head(0, 1, get("/denied")...) }},
+		"a trailer of hosts": {frame.CodeProtocol, func(p *peer) { p.head(0, 1, get("/")...); p.head(frame.EndStream, 1, "host: other.test") }},
 	}
 }
 
@@ -131,8 +132,8 @@ func TestFloods(t *testing.T) {
 				defer close(sent)
 				c.send(l.agent)
 			}()
-			f := l.agent.next(frameGoAway)
-			if code := binary.BigEndian.Uint32(f.payload[4:]); code != c.code {
+			f := l.agent.next(frame.GoAway)
+			if code := binary.BigEndian.Uint32(f.Payload[4:]); code != c.code {
 				t.Errorf("ends by %d", code)
 			}
 			<-l.end
@@ -153,18 +154,18 @@ func TestStreamsAreBounded(t *testing.T) {
 		l.agent.head(0, 2*i+1, post()...)
 	}
 	l.agent.head(0, 2*maxStreams+1, post()...)
-	if f := l.agent.next(frameReset); f.stream != 2*maxStreams+1 || number(f) != codeRefused {
+	if f := l.agent.next(frame.Reset); f.Stream != 2*maxStreams+1 || number(f) != frame.CodeRefused {
 		t.Errorf("%v", f)
 	}
 	l.over()
 	l = begin(t, nil, nil, func(r *Rules) { r.Room.(*ample).most = perStream + 100 }, "json:token")
 	l.agent.head(0, 1, post("content-type: application/json")...)
 	l.agent.head(0, 3, post()...)
-	if f := l.agent.next(frameReset); f.stream != 3 || number(f) != codeRefused {
+	if f := l.agent.next(frame.Reset); f.Stream != 3 || number(f) != frame.CodeRefused {
 		t.Errorf("%v", f)
 	}
-	l.agent.put(frameData, 0, 1, make([]byte, 26))
-	if got := l.agent.fields(l.agent.next(frameHeaders)); !strings.Contains(got, "busy") && !strings.Contains(got, "503") {
+	l.agent.put(frame.Data, 0, 1, make([]byte, 26))
+	if got := l.agent.fields(l.agent.next(frame.Headers)); !strings.Contains(got, "busy") && !strings.Contains(got, "503") {
 		t.Errorf("%q", got)
 	}
 	if why := l.over(); why != flow.Busy {
@@ -181,7 +182,7 @@ type upload struct {
 
 // uploadAll uploads by turns as the windows allow.
 func (p *peer) uploadAll(all []*upload) {
-	conn := firstWindow
+	conn := frame.FirstWindow
 	for open := len(all); open > 0; {
 		moved := false
 		for _, u := range all {
@@ -190,11 +191,11 @@ func (p *peer) uploadAll(all []*upload) {
 			}
 			k := min(len(u.body), u.left, conn, 3000)
 			if k > 0 {
-				p.put(frameData, 0, u.id, []byte(u.body[:k]))
+				p.put(frame.Data, 0, u.id, []byte(u.body[:k]))
 				u.body, u.left, conn, moved = u.body[k:], u.left-k, conn-k, true
 			}
 			if u.body == "" {
-				p.put(frameData, flagEndStream, u.id, nil)
+				p.put(frame.Data, frame.EndStream, u.id, nil)
 				u.id, moved = 0, true
 				open--
 			}
@@ -204,11 +205,11 @@ func (p *peer) uploadAll(all []*upload) {
 			if !ok {
 				return
 			}
-			if f.stream == 0 {
+			if f.Stream == 0 {
 				conn += int(number(f))
 			}
 			for _, u := range all {
-				if u.id == f.stream && u.id != 0 {
+				if u.id == f.Stream && u.id != 0 {
 					u.left += int(number(f))
 				}
 			}
@@ -220,8 +221,8 @@ func (p *peer) uploadAll(all []*upload) {
 // data arrives, in order, and never more than the destination has a window for.
 func TestWindowsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		initial := rapid.SampledFrom([]int{1, 100, 5000, firstWindow, 1 << 20}).Draw(t, "window")
-		l := begin(t, nil, []setting{{settingWindow, uint32(initial)}}, nil, "json:token")
+		initial := rapid.SampledFrom([]int{1, 100, 5000, frame.FirstWindow, 1 << 20}).Draw(t, "window")
+		l := begin(t, nil, []frame.Setting{{ID: frame.SettingWindow, Value: uint32(initial)}}, nil, "json:token")
 		n := rapid.IntRange(1, 5).Draw(t, "streams")
 		most := 1 << 10
 		if initial > 1000 {
@@ -244,31 +245,31 @@ func TestWindowsHold(t *testing.T) {
 			all = append(all, &upload{uint32(2*i + 1), body, initial})
 		}
 		go l.agent.uploadAll(all)
-		paths, got, left, conn := map[uint32]string{}, map[string]string{}, map[uint32]int{}, firstWindow
+		paths, got, left, conn := map[uint32]string{}, map[string]string{}, map[uint32]int{}, frame.FirstWindow
 		for ended := 0; ended < n; {
 			f, ok := <-l.up.frames
 			if !ok {
 				t.Fatal("it has ended")
 			}
-			switch f.kind {
-			case frameHeaders:
+			switch f.Kind {
+			case frame.Headers:
 				text := l.up.fields(f)
 				_, path, _ := strings.Cut(text, ":path: ")
-				paths[f.stream] = path[:2]
-				left[f.stream] = initial
-			case frameData:
-				got[paths[f.stream]] += string(f.payload)
-				left[f.stream] -= len(f.payload)
-				if conn -= len(f.payload); conn < 0 || left[f.stream] < 0 {
+				paths[f.Stream] = path[:2]
+				left[f.Stream] = initial
+			case frame.Data:
+				got[paths[f.Stream]] += string(f.Payload)
+				left[f.Stream] -= len(f.Payload)
+				if conn -= len(f.Payload); conn < 0 || left[f.Stream] < 0 {
 					t.Fatalf("more than the window")
 				}
-				if k := len(f.payload); k > 0 {
-					b := appendNumber(nil, frameWindow, 0, uint32(k))
-					l.up.write(appendNumber(b, frameWindow, f.stream, uint32(k)))
-					conn, left[f.stream] = conn+k, left[f.stream]+k
+				if k := len(f.Payload); k > 0 {
+					b := frame.AppendNumber(nil, frame.WindowUpdate, 0, uint32(k))
+					l.up.write(frame.AppendNumber(b, frame.WindowUpdate, f.Stream, uint32(k)))
+					conn, left[f.Stream] = conn+k, left[f.Stream]+k
 				}
 			}
-			if f.has(flagEndStream) && (f.kind == frameData || f.kind == frameHeaders) {
+			if f.Has(frame.EndStream) && (f.Kind == frame.Data || f.Kind == frame.Headers) {
 				ended++
 			}
 		}
@@ -292,16 +293,16 @@ func TestNoCutLetsAPlaceholderThrough(t *testing.T) {
 		go func(cuts []int) {
 			for _, n := range cuts {
 				if n = min(n, len(text)); n%2 == 0 {
-					l.agent.put(frameData, 0, 1, []byte(text[:n]))
+					l.agent.put(frame.Data, 0, 1, []byte(text[:n]))
 				} else {
-					l.agent.put(frameData, flagPadded, 1, append([]byte("\x02"+text[:n]), 0, 0))
+					l.agent.put(frame.Data, frame.Padded, 1, append([]byte("\x02"+text[:n]), 0, 0))
 				}
-				l.agent.put(frameData, 0, 3, []byte("ordinary"))
+				l.agent.put(frame.Data, 0, 3, []byte("ordinary"))
 				text = text[n:]
 			}
-			l.agent.put(frameData, 0, 1, []byte(text))
+			l.agent.put(frame.Data, 0, 1, []byte(text))
 		}(rapid.SliceOfN(rapid.IntRange(0, 8), 0, 20).Draw(t, "cuts"))
-		if f := l.up.next(frameReset); f.stream != 1 {
+		if f := l.up.next(frame.Reset); f.Stream != 1 {
 			t.Errorf("%v", f)
 		}
 		l.over()
@@ -315,10 +316,10 @@ func FuzzAsk(f *testing.F) {
 		p := &peer{t: f, c: discard{w: &seed}, heads: newHeads(1 << 20)}
 		p.enc = encoder(p)
 		p.head(0, 1, lines...)
-		p.put(frameData, flagPadded, 1, append([]byte("\x02{\"token\":\""+mark+"\"}"), 0, 0))
-		p.head(flagEndStream, 1, "x: y")
-		p.number(frameWindow, 0, 5)
-		p.number(frameReset, 1, 8)
+		p.put(frame.Data, frame.Padded, 1, append([]byte("\x02{\"token\":\""+mark+"\"}"), 0, 0))
+		p.head(frame.EndStream, 1, "x: y")
+		p.number(frame.WindowUpdate, 0, 5)
+		p.number(frame.Reset, 1, 8)
 		f.Add(seed.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
@@ -329,9 +330,9 @@ func FuzzAsk(f *testing.F) {
 		if bytes.Contains(sent, []byte(mark)) {
 			t.Errorf("%q was sent", sent)
 		}
-		r := reader{from: bytes.NewReader(sent)}
+		r := frame.Reader{From: bytes.NewReader(sent)}
 		for {
-			if _, err := r.next(); err != nil {
+			if _, err := r.Next(); err != nil {
 				break
 			}
 		}

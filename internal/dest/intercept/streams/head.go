@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 	"skep.dev/skep/internal/route"
 	"skep.dev/skep/internal/secret"
 )
@@ -20,7 +21,6 @@ const (
 	maxRequest    = route.MaxInnerHead
 	maxAnswerHead = 64 << 10
 	maxHeadFields = 256
-	maxSettings   = 32
 )
 
 var errTooLarge = errors.New("a head that is too large")
@@ -59,7 +59,7 @@ func (h *heads) read(block []byte) ([]secret.Field, error) {
 	h.decoder.SetEmitEnabled(true)
 	_, err := h.decoder.Write(block)
 	if err = errors.Join(err, h.decoder.Close()); err != nil {
-		return nil, broken("a header block that cannot be read")
+		return nil, frame.Broken("a header block that cannot be read")
 	}
 	fields := h.fields
 	if h.fields = nil; h.size > h.most {
@@ -205,11 +205,11 @@ func readAnswer(fields []secret.Field) (int, []secret.Field, error) {
 		case i == 0 && f.Name == ":status" && len(f.Value) == 3 && f.Value[0] >= '1' && strings.Trim(string(f.Value), "0123456789") == "":
 			status = int(f.Value[0]-'0')*100 + int(f.Value[1]-'0')*10 + int(f.Value[2]-'0')
 		case !regular(f):
-			return 0, nil, broken("an answer with a field that is none")
+			return 0, nil, frame.Broken("an answer with a field that is none")
 		}
 	}
 	if status == 0 || status == 101 {
-		return 0, nil, broken("an answer without a status")
+		return 0, nil, frame.Broken("an answer without a status")
 	}
 	return status, fields, nil
 }
@@ -218,7 +218,7 @@ func readAnswer(fields []secret.Field) (int, []secret.Field, error) {
 func readTrailer(fields []secret.Field) error {
 	for _, f := range fields {
 		if !regular(f) || slices.Contains([]string{"host", "content-length", "content-encoding", "te", "trailer", "expect"}, f.Name) {
-			return broken("a trailer with a field that is none")
+			return frame.Broken("a trailer with a field that is none")
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 	"skep.dev/skep/internal/secret"
 )
 
@@ -81,8 +82,8 @@ func (a *ample) Give(n int) {
 type peer struct {
 	t       tester
 	c       net.Conn
-	frames  chan frame // with their own payloads; closed at the end
-	updates chan frame // those that open a window
+	frames  chan frame.Frame // with their own payloads; closed at the end
+	updates chan frame.Frame // those that open a window
 	heads   *heads
 	enc     *hpack.Encoder
 	block   bytes.Buffer
@@ -90,7 +91,7 @@ type peer struct {
 }
 
 func newPeer(t tester, c net.Conn, skip int) *peer {
-	p := &peer{t: t, c: c, frames: make(chan frame, 10000), updates: make(chan frame, 10000), heads: newHeads(1 << 20)}
+	p := &peer{t: t, c: c, frames: make(chan frame.Frame, 10000), updates: make(chan frame.Frame, 10000), heads: newHeads(1 << 20)}
 	p.enc = hpack.NewEncoder(&p.block)
 	go func() {
 		defer close(p.frames)
@@ -98,14 +99,14 @@ func newPeer(t tester, c net.Conn, skip int) *peer {
 		if _, err := io.CopyN(io.Discard, c, int64(skip)); err != nil {
 			return
 		}
-		r := reader{from: io.TeeReader(c, &p.said)}
+		r := frame.Reader{From: io.TeeReader(c, &p.said)}
 		for {
-			f, err := r.next()
+			f, err := r.Next()
 			if err != nil {
 				return
 			}
-			f.payload = bytes.Clone(f.payload)
-			if f.kind == frameWindow {
+			f.Payload = bytes.Clone(f.Payload)
+			if f.Kind == frame.WindowUpdate {
 				p.updates <- f
 			} else {
 				p.frames <- f
@@ -118,10 +119,10 @@ func newPeer(t tester, c net.Conn, skip int) *peer {
 func (p *peer) write(b []byte) { _, _ = p.c.Write(b) } // whoever reads finds what is missing
 
 func (p *peer) put(kind, flags byte, stream uint32, payload []byte) {
-	p.write(appendFrame(nil, kind, flags, stream, payload))
+	p.write(frame.Append(nil, kind, flags, stream, payload))
 }
 
-func (p *peer) number(kind byte, stream, n uint32) { p.write(appendNumber(nil, kind, stream, n)) }
+func (p *peer) number(kind byte, stream, n uint32) { p.write(frame.AppendNumber(nil, kind, stream, n)) }
 
 // head writes a head of "name: value" lines, compressed as clients do.
 func (p *peer) head(flags byte, stream uint32, lines ...string) {
@@ -130,11 +131,11 @@ func (p *peer) head(flags byte, stream uint32, lines ...string) {
 		name, text, _ := strings.Cut(line, ": ")
 		check(p.t, p.enc.WriteField(hpack.HeaderField{Name: name, Value: text}))
 	}
-	p.write(appendBlock(nil, flags, stream, p.block.Bytes()))
+	p.write(frame.AppendBlock(nil, flags, stream, p.block.Bytes()))
 }
 
 // next is the next frame of some kind; all others are dropped.
-func (p *peer) next(kind byte) frame {
+func (p *peer) next(kind byte) frame.Frame {
 	p.t.Helper()
 	for {
 		select {
@@ -142,10 +143,10 @@ func (p *peer) next(kind byte) frame {
 			if !ok {
 				p.t.Fatalf("the connection has ended, and frame %d was awaited", kind)
 			}
-			if f.kind == kind {
+			if f.Kind == kind {
 				return f
 			}
-			if f.kind == frameHeaders {
+			if f.Kind == frame.Headers {
 				_ = p.fields(f)
 			}
 		case <-time.After(20 * time.Second):
@@ -155,9 +156,9 @@ func (p *peer) next(kind byte) frame {
 }
 
 // fields are those of a head as one text.
-func (p *peer) fields(f frame) string {
+func (p *peer) fields(f frame.Frame) string {
 	p.t.Helper()
-	block, err := f.content()
+	block, err := f.Content()
 	check(p.t, err)
 	all, err := p.heads.read(block)
 	check(p.t, err)
@@ -179,7 +180,7 @@ type lab struct {
 }
 
 // begin makes one whose settings are exchanged.
-func begin(t tester, ofAgent, ofUp []setting, change func(*Rules), as ...string) *lab {
+func begin(t tester, ofAgent, ofUp []frame.Setting, change func(*Rules), as ...string) *lab {
 	t.Helper()
 	l := &lab{room: &ample{}, uses: make(chan string, 1000), end: make(chan flow.Reason, 1)}
 	a, agentEnd := net.Pipe()
@@ -213,14 +214,14 @@ func begin(t tester, ofAgent, ofUp []setting, change func(*Rules), as ...string)
 		_, _ = agentEnd.Close(), upEnd.Close()
 		l.end <- why
 	}()
-	l.agent, l.up = newPeer(t, a, 0), newPeer(t, u, len(preface))
-	l.agent.write(appendSettings([]byte(preface), ofAgent))
+	l.agent, l.up = newPeer(t, a, 0), newPeer(t, u, len(frame.Preface))
+	l.agent.write(frame.AppendSettings([]byte(frame.Preface), ofAgent))
 	if l.rules.Failed == flow.None {
-		_ = l.up.next(frameSettings)
-		l.up.write(appendFrame(appendSettings(nil, ofUp), frameSettings, flagAck, 0, nil))
+		_ = l.up.next(frame.Settings)
+		l.up.write(frame.Append(frame.AppendSettings(nil, ofUp), frame.Settings, frame.Ack, 0, nil))
 	}
-	_ = l.agent.next(frameSettings)
-	l.agent.put(frameSettings, flagAck, 0, nil)
+	_ = l.agent.next(frame.Settings)
+	l.agent.put(frame.Settings, frame.Ack, 0, nil)
 	return l
 }
 

@@ -4,6 +4,8 @@ import (
 	"io"
 	"slices"
 	"sync"
+
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // outbox is what waits to be written to one peer. The connection's lock is held for all
@@ -80,7 +82,7 @@ func (o *outbox) write(lock *sync.Mutex, to io.Writer, more func()) error {
 		_, err := to.Write(b)
 		clear(b)
 		lock.Lock()
-		if cap(b) <= 2*maxFrame { // of a rare large one nothing is kept
+		if cap(b) <= 2*frame.MaxSize { // of a rare large one nothing is kept
 			o.spare = b
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"skep.dev/skep/internal/flow"
+	"skep.dev/skep/internal/h2/frame"
 )
 
 // refuse ends a stream in place of the destination: with an answer of ours, where none
@@ -15,15 +16,15 @@ func (c *conn) refuse(s *stream, why flow.Reason) {
 	c.tick()
 	c.refusals++
 	if s.up != 0 {
-		c.toUp.put(func(b []byte) []byte { return appendNumber(b, frameReset, s.up, codeCancel) })
+		c.toUp.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.Reset, s.up, frame.CodeCancel) })
 	}
 	c.toAgent.put(func(b []byte) []byte {
 		if s.begun || why.Status() == 0 {
-			return appendNumber(b, frameReset, s.id, codeCancel)
+			return frame.AppendNumber(b, frame.Reset, s.id, frame.CodeCancel)
 		}
 		b = c.answerWith(b, s, why)
 		if !s.agentDone { // the rest of the request is not read
-			b = appendNumber(b, frameReset, s.id, codeNone)
+			b = frame.AppendNumber(b, frame.Reset, s.id, frame.CodeNone)
 		}
 		return b
 	})
@@ -48,16 +49,16 @@ func (c *conn) answerWith(b []byte, s *stream, why flow.Reason) []byte {
 	block = appendField(block, "content-type", []byte("text/plain"))
 	block = appendField(block, "content-length", strconv.AppendInt(nil, body, 10))
 	if body == 0 {
-		return appendBlock(b, flagEndStream, s.id, block)
+		return frame.AppendBlock(b, frame.EndStream, s.id, block)
 	}
 	c.reserve -= body
-	return appendFrame(appendBlock(b, 0, s.id, block), frameData, flagEndStream, s.id, []byte(sentence))
+	return frame.Append(frame.AppendBlock(b, 0, s.id, block), frame.Data, frame.EndStream, s.id, []byte(sentence))
 }
 
 // reset tells the destination that a stream is taken back.
 func (c *conn) reset(s *stream, code uint32) {
 	if s.up != 0 {
-		c.toUp.put(func(b []byte) []byte { return appendNumber(b, frameReset, s.up, code) })
+		c.toUp.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.Reset, s.up, code) })
 	}
 }
 

@@ -1,5 +1,7 @@
 package streams
 
+import "skep.dev/skep/internal/h2/frame"
+
 // grant lets the agent send what the destination has a window for and nothing waits for:
 // on a stream, which may be nil, and on the connection (RFC 9113, section 5.2).
 func (c *conn) grant(s *stream) {
@@ -10,50 +12,50 @@ func (c *conn) grant(s *stream) {
 		}
 		if n := s.window - s.granted - waits; n > 0 {
 			s.granted += n
-			c.toAgent.put(func(b []byte) []byte { return appendNumber(b, frameWindow, s.id, uint32(n)) })
+			c.toAgent.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.WindowUpdate, s.id, uint32(n)) })
 		}
 	}
 	if n := c.window - c.granted - c.pending; n > 0 {
 		c.granted += n
-		c.toAgent.put(func(b []byte) []byte { return appendNumber(b, frameWindow, 0, uint32(n)) })
+		c.toAgent.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.WindowUpdate, 0, uint32(n)) })
 	}
 }
 
 // consumed takes what the agent has sent from its windows. s may be nil.
 func (c *conn) consumed(s *stream, n int64) error {
 	if c.granted -= n; c.granted < 0 {
-		return &fault{codeFlow, "more than the connection's window"}
+		return frame.Fail(frame.CodeFlow, "more than the connection's window")
 	}
 	if s == nil {
 		return nil
 	}
 	if s.granted -= n; s.granted < 0 {
-		return &fault{codeFlow, "more than a stream's window"}
+		return frame.Fail(frame.CodeFlow, "more than a stream's window")
 	}
 	return nil
 }
 
 // opened is a WINDOW_UPDATE of the destination.
-func (c *conn) opened(f frame) error {
-	n, err := f.number()
-	if err != nil || n&maxWindow == 0 {
-		return broken("a window that does not open")
+func (c *conn) opened(f frame.Frame) error {
+	n, err := f.Number()
+	if err != nil || n&frame.MaxWindow == 0 {
+		return frame.Broken("a window that does not open")
 	}
-	by := int64(n & maxWindow)
-	if f.stream == 0 {
-		if c.window += by; c.window > maxWindow {
-			return &fault{codeFlow, "the connection's window is over its largest"}
+	by := int64(n & frame.MaxWindow)
+	if f.Stream == 0 {
+		if c.window += by; c.window > frame.MaxWindow {
+			return frame.Fail(frame.CodeFlow, "the connection's window is over its largest")
 		}
 		c.flushAll()
 		c.grant(nil)
 		return nil
 	}
-	s := c.byUp[f.stream]
+	s := c.byUp[f.Stream]
 	if s == nil {
 		return nil // it is over
 	}
-	if s.window += by; s.window > maxWindow {
-		return &fault{codeFlow, "a stream's window is over its largest"}
+	if s.window += by; s.window > frame.MaxWindow {
+		return frame.Fail(frame.CodeFlow, "a stream's window is over its largest")
 	}
 	c.flush(s)
 	c.grant(s)
@@ -63,28 +65,28 @@ func (c *conn) opened(f frame) error {
 
 // widened is a WINDOW_UPDATE of the agent: the destination gets it, but for what answers
 // of ours need.
-func (c *conn) widened(f frame) error {
-	n, err := f.number()
-	if n &= maxWindow; err != nil || n == 0 {
-		return broken("a window that does not open")
+func (c *conn) widened(f frame.Frame) error {
+	n, err := f.Number()
+	if n &= frame.MaxWindow; err != nil || n == 0 {
+		return frame.Broken("a window that does not open")
 	}
-	if f.stream != 0 {
-		switch s := c.streams[f.stream]; {
-		case s == nil && f.stream > c.lastAgent:
-			return broken("a window of a stream that is idle")
+	if f.Stream != 0 {
+		switch s := c.streams[f.Stream]; {
+		case s == nil && f.Stream > c.lastAgent:
+			return frame.Broken("a window of a stream that is idle")
 		case s != nil && s.up == 0:
-			if s.early += int64(n); s.early > maxWindow {
-				return &fault{codeFlow, "a stream's window is over its largest"}
+			if s.early += int64(n); s.early > frame.MaxWindow {
+				return frame.Fail(frame.CodeFlow, "a stream's window is over its largest")
 			}
 		case s != nil:
-			c.toUp.put(func(b []byte) []byte { return appendNumber(b, frameWindow, s.up, n) })
+			c.toUp.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.WindowUpdate, s.up, n) })
 		}
 		return nil
 	}
 	kept := min(int64(n), ownAnswers-c.reserve)
 	c.reserve += kept
 	if n -= uint32(kept); n > 0 {
-		c.toUp.put(func(b []byte) []byte { return appendNumber(b, frameWindow, 0, n) })
+		c.toUp.put(func(b []byte) []byte { return frame.AppendNumber(b, frame.WindowUpdate, 0, n) })
 	}
 	return nil
 }
@@ -95,9 +97,9 @@ func (c *conn) giveBack(s *stream, n int) {
 		return
 	}
 	c.toUp.put(func(b []byte) []byte {
-		b = appendNumber(b, frameWindow, 0, uint32(n))
+		b = frame.AppendNumber(b, frame.WindowUpdate, 0, uint32(n))
 		if s != nil && !s.upDone {
-			b = appendNumber(b, frameWindow, s.up, uint32(n))
+			b = frame.AppendNumber(b, frame.WindowUpdate, s.up, uint32(n))
 		}
 		return b
 	})
@@ -107,12 +109,12 @@ func (c *conn) giveBack(s *stream, n int) {
 // they do. last adds the frames that end the stream; without it data may end it.
 func (c *conn) send(s *stream, data []byte, end bool, last func([]byte) []byte) error {
 	if end && last == nil {
-		last = func(b []byte) []byte { return appendFrame(b, frameData, flagEndStream, s.up, nil) }
-		if n := int64(len(data)); n > 0 && len(s.pending) == 0 && n <= min(s.window, c.window) && n <= maxFrame { // the usual end
+		last = func(b []byte) []byte { return frame.Append(b, frame.Data, frame.EndStream, s.up, nil) }
+		if n := int64(len(data)); n > 0 && len(s.pending) == 0 && n <= min(s.window, c.window) && n <= frame.MaxSize { // the usual end
 			s.window -= n
 			c.window -= n
 			c.toUp.grow(len(data) + small)
-			c.toUp.put(func(b []byte) []byte { return appendFrame(b, frameData, flagEndStream, s.up, data) })
+			c.toUp.put(func(b []byte) []byte { return frame.Append(b, frame.Data, frame.EndStream, s.up, data) })
 			return nil
 		}
 	}
@@ -124,7 +126,7 @@ func (c *conn) send(s *stream, data []byte, end bool, last func([]byte) []byte) 
 	}
 	if len(data) > 0 {
 		if !c.take(s, len(data)) {
-			return &fault{codeCalm, "more waits for the destination than there is room for"}
+			return frame.Fail(frame.CodeCalm, "more waits for the destination than there is room for")
 		}
 		s.keep(data)
 		c.pending += int64(len(data))
@@ -161,14 +163,14 @@ func (s *stream) keep(data []byte) {
 func (c *conn) out(s *stream, data []byte) int {
 	done := 0
 	for done < len(data) {
-		n := int(min(int64(len(data)-done), s.window, c.window, maxFrame))
+		n := int(min(int64(len(data)-done), s.window, c.window, frame.MaxSize))
 		if n <= 0 {
 			break
 		}
 		s.window -= int64(n)
 		c.window -= int64(n)
 		c.toUp.grow(n + small)
-		c.toUp.put(func(b []byte) []byte { return appendFrame(b, frameData, 0, s.up, data[done:done+n]) })
+		c.toUp.put(func(b []byte) []byte { return frame.Append(b, frame.Data, 0, s.up, data[done:done+n]) })
 		done += n
 	}
 	return done
@@ -180,7 +182,7 @@ func (c *conn) flush(s *stream) {
 		return
 	}
 	for len(s.pending) > 0 && len(c.toUp.buf) < enough {
-		n := c.out(s, s.pending[:min(len(s.pending), maxFrame)])
+		n := c.out(s, s.pending[:min(len(s.pending), frame.MaxSize)])
 		if n == 0 {
 			return
 		}
