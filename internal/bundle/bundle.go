@@ -107,7 +107,7 @@ func (b *Bundle) egress(r *strict.Report, n *strict.Node) {
 		return
 	}
 	if v, ok := f["secrets"]; ok { // before allow, whose rules may admit only some of their requests
-		b.Secrets = listed.Read(r, v, listed.Form{Path: fromRoot})
+		b.Secrets = listed.Read(r, v, listed.Form{Path: fromRoot, Connector: true})
 	}
 	before := r.Len()
 	if v, ok := f["allow"]; ok {

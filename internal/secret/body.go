@@ -48,7 +48,13 @@ func (k *Keeper) Body(host string, port uint16, now time.Time, h Head, body []by
 	case Form:
 		text, rest = f.pairs(Form, body)
 	}
-	why, misuse := k.judge(find(rest), f.at)
+	return f.verdict(text, find(rest))
+}
+
+// verdict is what was filled in, or nothing where stray placeholders are found or a place
+// could not be filled.
+func (f *filler) verdict(text []byte, stray []string) ([]byte, []Use, flow.Reason) {
+	why, misuse := f.keeper.judge(stray, f.at)
 	switch {
 	case why != flow.None:
 		clear(text)

@@ -41,14 +41,5 @@ func (s *Stray) Text(now time.Time, message []byte) ([]byte, []Use, flow.Reason)
 			clear(before) // it may have a value by now
 		}
 	}
-	why, misuse := s.keeper.judge(s.finder.Feed(rest), s.at)
-	switch {
-	case why != flow.None:
-		clear(text)
-		return nil, []Use{misuse}, why
-	case f.why != flow.None:
-		clear(text)
-		return nil, f.uses, f.why
-	}
-	return text, f.uses, flow.None
+	return f.verdict(text, s.finder.Feed(rest))
 }

@@ -55,8 +55,11 @@ func (s Secret) Right() right.Secret {
 type Form struct {
 	// Path makes the path of a file absolute, or says what is wrong with it.
 	Path func(string) (full, message, fix string)
-	// Variable refuses a name of a variable; nil: there are none, neither as a source.
+	// Variable refuses a name of a variable.
 	Variable func(at strict.Pos, name string) bool
+	// Connector says that an agent of another runtime has the secrets: it has no variables
+	// of ours, a source is a file, and nobody here can end it.
+	Connector bool
 }
 
 // Read reads the list. Entries with a fault are left out of the result.
@@ -140,7 +143,7 @@ func one(r *strict.Report, item *strict.Node, form Form) (Secret, bool) {
 	if v, ok := f["env"]; ok {
 		s.Env, _ = r.Str(v, "env", "GH_TOKEN")
 		switch {
-		case form.Variable == nil:
+		case form.Connector:
 			r.Fault(v, "the connector sets no variable in the agent", "remove env; what holds the placeholder is told when the agent is attached")
 		case s.Env != "":
 			form.Variable(v.Pos, s.Env)
@@ -152,7 +155,7 @@ func one(r *strict.Report, item *strict.Node, form Form) (Secret, bool) {
 	if v, ok := f["on_misuse"]; ok {
 		word, _ := r.OneOf(v, "on_misuse", "refuse", "end")
 		s.End = word == "end"
-		if s.End && form.Variable == nil {
+		if s.End && form.Connector {
 			r.Fault(v, "the connector refuses what is misused, and does not end its agent", "remove on_misuse, and detach the agent when its record has a misuse")
 		}
 	}
@@ -171,7 +174,7 @@ func one(r *strict.Report, item *strict.Node, form Form) (Secret, bool) {
 // source takes a place. Whatever else it is may be a real secret, and faults are printed.
 func source(r *strict.Report, n *strict.Node, form Form) secret.Source {
 	fix := `write "file:/run/keys/github"`
-	if form.Variable != nil {
+	if !form.Connector {
 		fix += ` or "env:GH_TOKEN"`
 	}
 	if n.Kind != strict.String {
@@ -183,7 +186,7 @@ func source(r *strict.Report, n *strict.Node, form Form) secret.Source {
 	case err != nil:
 		r.Secret(n.Pos, err.Error(), fix)
 		return secret.Source{}
-	case s.Env != "" && form.Variable == nil:
+	case s.Env != "" && form.Connector:
 		r.Secret(n.Pos, "a bundle names files alone", fix)
 	case s.File != "":
 		full, message, fix := form.Path(s.File)
