@@ -17,7 +17,7 @@ import (
 
 // ofBoundary is where the limits of the way out of a cell stand.
 var ofBoundary = []string{
-	"internal/boundary", "internal/route", "internal/box", "internal/box/forwarded", "internal/box/served", "internal/forwarding", "internal/h2", "internal/policy", "internal/flow/limit", "warden/gen",
+	"internal/boundary", "internal/route", "internal/box", "internal/box/forwarded", "internal/box/served", "internal/forwarding", "internal/h2", "internal/h2/frame", "internal/policy", "internal/flow/limit", "warden/gen",
 	"internal/tunnel", "internal/box/listener", "internal/box/datagrams", "internal/box/held", "internal/box/tunneled", "internal/boundary/link", "internal/daemon/connector", "internal/daemon/guests", "internal/bundle", "internal/credential", "internal/dest/issuer",
 	"internal/dest/internet", "internal/dest/internet/splicer", "internal/dest/internet/datagram", "internal/dest/model", "internal/dest/intercept", "internal/dest/intercept/ws", "internal/dest/intercept/streams", "internal/secret", "internal/secret/authority", "internal/dest/desk", "internal/approval", "internal/daemon/boxlink", "internal/daemon/traffic", "internal/daemon/allowance",
 	"internal/sshagent", "internal/sshagent/relay", "internal/sshagent/knownhosts",
@@ -29,8 +29,8 @@ var limitName = regexp.MustCompile(`(?i)^max|^min|flows|records|queries|clients|
 
 // noLimits are constants that only look like one.
 var noLimits = map[string]string{
-	"box.requestSize": "a form", "forwarding.eventSize": "a form", "box.answerSize": "a form", "box.maxAnswer": "a form", "box.netlinkHead": "a form", "box.nfgenHead": "a form", "boxlink.partHead": "a form", "h2.frameHead": "a form", "route.nfgenHeader": "a form",
-	"approval.MinPrefix": "a form", "box.asksAfterLog": "follows from others", "h2.settingCalls": "a form", "ws.longHead": "a form", "streams.frameHead": "a form", "box.wireBytes": "a form", "splicer.quietTurns": "a way to wait",
+	"box.requestSize": "a form", "forwarding.eventSize": "a form", "box.answerSize": "a form", "box.maxAnswer": "a form", "box.netlinkHead": "a form", "box.nfgenHead": "a form", "boxlink.partHead": "a form", "route.nfgenHeader": "a form",
+	"approval.MinPrefix": "a form", "box.asksAfterLog": "follows from others", "ws.longHead": "a form", "frame.HeadSize": "a form", "box.wireBytes": "a form", "splicer.quietTurns": "a way to wait",
 	"boundary.OpenFlows": "limit's", "boundary.IdleTCP": "limit's", "boundary.RecordBatch": "limit's", "boundary.BoxMemory": "limit's", "boxlink.MaxRecords": "limit's", "link.MaxRecords": "limit's",
 }
 
